@@ -1,0 +1,156 @@
+#include "arch/dot.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "arch/fp32.hpp"
+#include "formats/convert.hpp"
+
+namespace bitreplay {
+namespace {
+
+bool selected(DotStep::Select select, std::size_t k) noexcept {
+    if (select == DotStep::Select::all) return true;
+    return (k % 4 < 2) == (select == DotStep::Select::low_pairs);
+}
+
+/// A product or c: signed integer * 2^(exponent - fraction_bits).
+struct Term {
+    std::int64_t significand;
+    int exponent;
+    int fraction_bits;
+};
+
+/// Truncates towards zero (sign and magnitude) to `align_bits` fraction bits below exponent `top`.
+std::int64_t align(const Term& term, int top, int align_bits) noexcept {
+    const int drop = top - term.exponent + term.fraction_bits - align_bits;
+    if (drop <= 0) return term.significand * (std::int64_t{1} << -drop);
+    if (drop >= 63) return 0;
+    return term.significand / (std::int64_t{1} << drop);
+}
+
+/// One T-FDPA step over the given products (`terms`) and c.
+struct FusedDot {
+    const DotRule& rule;
+    const DotStep& step;
+
+    std::uint64_t operator()(std::span<const Operand> a, std::span<const Operand> b, std::span<const std::size_t> index,
+                             const Format& c_format, std::uint64_t c) const noexcept {
+        const Format& d = rule.types.d;
+        const Number start = decode(c_format, c);
+        bool nan = start.kind == Kind::nan;
+        bool plus = start.kind == Kind::infinity && !start.negative;
+        bool minus = start.kind == Kind::infinity && start.negative;
+        const std::int64_t c_value = static_cast<std::int64_t>(start.significand) * (start.negative ? -1 : 1);
+        const Term c_term{c_value, start.exponent, c_format.fraction_bits};
+
+        bool any = c_term.significand != 0;
+        int top = any ? c_term.exponent : 0;
+        for (const std::size_t k : index) {
+            const Operand &x = a[k], &y = b[k];
+            if (x.kind == Kind::nan || y.kind == Kind::nan) {
+                nan = true;
+            } else if (x.kind == Kind::infinity || y.kind == Kind::infinity) {
+                if (x.kind == Kind::zero || y.kind == Kind::zero) nan = true;
+                (x.negative != y.negative ? minus : plus) = true;
+            } else if (x.kind != Kind::zero && y.kind != Kind::zero) {
+                const int exponent = x.exponent + y.exponent;
+                top = any ? std::max(top, exponent) : exponent;
+                any = true;
+            }
+        }
+        if (nan || (plus && minus)) return d.canonical_nan();
+        if (plus || minus) return (minus ? d.sign_mask() : 0) | d.infinity();
+
+        const int product_fraction = rule.unit_a.fraction_bits + rule.unit_b.fraction_bits;
+        std::int64_t sum = align(c_term, top, step.align_bits);
+        for (const std::size_t k : index)
+            sum += align({a[k].significand * b[k].significand, a[k].exponent + b[k].exponent, product_fraction}, top, step.align_bits);
+        const Exact exact{sum < 0, static_cast<Uint128>(std::abs(sum)), top - step.align_bits};
+        return round_pack(d, exact, {step.rounding, Overflow::infinity, step.keep});
+    }
+};
+
+/// IEEE round-to-nearest-even x + y of two codes of `format`, at most fp32; NaN is canonical.
+std::uint64_t add(const Format& format, std::uint64_t x, std::uint64_t y) noexcept {
+    const auto wide = [&](std::uint64_t bits) { return static_cast<std::uint32_t>(convert(format, fp32, bits)); };
+    // One addition of two fp16 numbers is exact in fp32 or rounds innocuously (24 >= 2 * 11 + 2).
+    return convert(fp32, format, f32::add(wide(x), wide(y)));
+}
+
+std::uint64_t to_fp64(const Operand& x) noexcept {
+    if (x.kind == Kind::nan) return fp64.canonical_nan();
+    if (x.kind == Kind::infinity) return (x.negative ? fp64.sign_mask() : 0) | fp64.infinity();
+    return round_pack(fp64, {x.negative, static_cast<Uint128>(std::abs(x.significand)), x.exponent - fp64.fraction_bits});
+}
+
+void decode_all(const Format& stored, const Format& unit, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = decode_operand(stored, unit, bits[i]);
+}
+
+}  // namespace
+
+Operand decode_operand(const Format& stored, const Format& unit, std::uint64_t bits) noexcept {
+    const Number x = decode(unit, stored == unit ? bits : convert(stored, unit, bits));
+    const auto significand = static_cast<std::int64_t>(x.significand);
+    return {x.negative ? -significand : significand, x.exponent, x.kind, x.negative};
+}
+
+void decode_a(const DotRule& rule, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept {
+    decode_all(rule.types.a, rule.unit_a, bits, out);
+}
+
+void decode_b(const DotRule& rule, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept {
+    decode_all(rule.types.b, rule.unit_b, bits, out);
+}
+
+std::uint64_t dot_add(const DotRule& rule, std::span<const Operand> a, std::span<const Operand> b, std::uint64_t c) noexcept {
+    constexpr std::size_t max_block = 64;  // the loader allows no larger block
+    std::uint64_t last = 0;
+    for (const DotStep& step : rule.steps) {
+        if (step.kind == DotStep::Kind::add_c) {
+            last = add(rule.types.d, last, c);
+            continue;
+        }
+        std::uint64_t acc = step.from == DotStep::From::c ? c : step.from == DotStep::From::last ? last : 0;
+        Format acc_format = step.from == DotStep::From::c ? rule.types.c : rule.types.d;
+        if (step.kind == DotStep::Kind::fma_chain) {
+            for (std::size_t k = 0; k < a.size(); ++k) acc = f64::fma(to_fp64(a[k]), to_fp64(b[k]), acc);
+            last = acc;
+            continue;
+        }
+        const FusedDot dot{rule, step};
+        std::size_t index[max_block];
+        std::size_t count = 0;
+        bool done = false;
+        const auto flush = [&] {
+            acc = dot(a, b, {index, count}, acc_format, acc);
+            acc_format = rule.types.d;
+            count = 0;
+            done = true;
+        };
+        for (std::size_t k = 0; k < a.size(); ++k) {
+            if (!selected(step.select, k)) continue;
+            index[count++] = k;
+            if (count == static_cast<std::size_t>(step.block)) flush();
+        }
+        if (count != 0 || !done) flush();
+        last = acc;
+    }
+    return last;
+}
+
+std::uint64_t dot_walk(const DotRule& rule,
+                       int instruction_k,
+                       std::span<const Operand> a,
+                       std::span<const Operand> b,
+                       std::uint64_t c) noexcept {
+    const auto step = static_cast<std::size_t>(instruction_k);
+    for (std::size_t k = 0; k < a.size(); k += step) {
+        const std::size_t count = std::min(step, a.size() - k);
+        c = dot_add(rule, a.subspan(k, count), b.subspan(k, count), c);
+    }
+    return c;
+}
+
+}  // namespace bitreplay

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "arch/dot.hpp"
+#include "emu/tensor.hpp"
+#include "reduction_trees/plan.hpp"
+
+namespace bitreplay {
+
+/// out[i][j] = sum over k of x[i][k] * w[j][k] for the listed rows i and columns j, in the order of a plan.
+struct GemmTask {
+    const DotRule& rule;    ///< arithmetic of the instruction
+    int instruction_k;      ///< depth of one instruction, the step of a walk
+    const Plan& plan;       ///< order of the sum; its ranges lie in [0, K)
+    Tensor x;               ///< [M, K] codes of rule.types.a
+    Tensor w;               ///< [N, K] codes of rule.types.b (a row per output column)
+    Format result;          ///< what Merge::Precision::result stands for (the kernel's output type)
+    std::span<const std::int64_t> rows;  ///< rows of x to compute, any order
+    std::span<const std::int64_t> cols;  ///< rows of w to compute
+};
+
+/// Accumulators [rows, cols] as codes of rule.types.d (fp32 or fp16), before the epilogue and the final rounding.
+/// Threads share out independent outputs, so the result does not depend on their number.
+Tensor gemm_accumulators(const GemmTask& task);
+
+}  // namespace bitreplay

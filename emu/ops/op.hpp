@@ -1,0 +1,53 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arch/gpu.hpp"
+#include "emu/params.hpp"
+#include "emu/tensor.hpp"
+
+namespace bitreplay {
+
+/// One op of a manifest, its tensors resolved. Batch dimensions are as recorded; FORMAT's shapes are checked by the op.
+struct OpRequest {
+    std::string id;      ///< for messages
+    std::string op;      ///< "linear"
+    const Gpu& gpu;
+    std::string kernel;  ///< the manifest's "kernel", "" if absent
+    std::vector<std::string> kernel_names;  ///< recorded CUDA kernel names, in launch order
+    Params params;
+    std::map<std::string, Tensor> in;
+    std::optional<Format> out_format;
+    /// Which part of the (single) output is needed: first dimension and last dimension; absent means all.
+    std::optional<std::vector<std::int64_t>> rows, cols;
+
+    /// The input of that name; InputError "id: missing input" otherwise.
+    const Tensor& input(const std::string& name) const;
+    /// InputError about this op: "op id: reason".
+    [[noreturn]] void fail(const std::string& reason) const;
+    /// NotModelled about this op: "op id: reason".
+    [[noreturn]] void not_modelled(const std::string& reason) const;
+    /// Rejects inputs other than these (names ending in '?' are optional) and missing ones.
+    void check_inputs(std::span<const std::string_view> names) const;
+};
+
+/// What an op computed: outputs by name ("" for the only one; "o" and "lse", "cos" and "sin", or stage names).
+struct OpResult {
+    std::map<std::string, Tensor> out;
+    bool selected = false;               ///< true: the only output is out[rows][:, cols] of the request, not the whole
+    std::vector<std::string> warnings;  ///< for the report: faults of the recorded kernel that were reproduced
+};
+
+using OpFunction = OpResult (*)(const OpRequest&);
+
+/// The function behind an op name, or nullptr. The list is ops.inc: one line per op.
+OpFunction find_op(std::string_view name) noexcept;
+/// All op names of the list.
+std::vector<std::string_view> op_names();
+
+}  // namespace bitreplay
