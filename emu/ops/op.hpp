@@ -23,6 +23,9 @@ struct OpRequest {
     Params params;
     std::map<std::string, Tensor> in;
     std::optional<Format> out_format;
+    /// With --inputs recorded: whole recorded outputs of this op by output name. An op of several stages feeds each
+    /// stage with the recorded tensors of the stages before it.
+    std::map<std::string, Tensor> recorded;
     /// Which part of the (single) output is needed: first dimension and last dimension; absent means all.
     std::optional<std::vector<std::int64_t>> rows, cols;
 
