@@ -42,6 +42,7 @@ struct OpRequest {
 /// What an op computed: outputs by name ("" for the only one; "o" and "lse", "cos" and "sin", or stage names).
 struct OpResult {
     std::map<std::string, Tensor> out;
+    std::string main;                    ///< the output that a manifest means when it names none ("o" of an attention)
     bool selected = false;               ///< true: the only output is out[rows][:, cols] of the request, not the whole
     std::vector<std::string> warnings;  ///< for the report: faults of the recorded kernel that were reproduced
 };
