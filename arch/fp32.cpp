@@ -35,7 +35,7 @@ std::uint32_t sqrt(std::uint32_t x) noexcept { return u(std::sqrt(f(x))); }
 namespace f64 {
 std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept {
     const double value = std::fma(std::bit_cast<double>(x), std::bit_cast<double>(y), std::bit_cast<double>(z));
-    return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
+    return value != value ? 0xFFF8000000000000U : std::bit_cast<std::uint64_t>(value);
 }
 }  // namespace f64
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// FP32 and FP64 operations of a CUDA core, on bit patterns: IEEE 754, round to nearest even, subnormals kept, NaN results
-// canonical (0x7fffffff). The only place that uses host floating point; it needs the default MXCSR (mxcsr_is_default()).
+// FP32 and FP64 operations of a CUDA core, on bit patterns: IEEE 754, round to nearest even, subnormals kept, FP32 NaN
+// results canonical (0x7fffffff). The only place that uses host floating point; it needs the default MXCSR (mxcsr_is_default()).
 // Source: CUDA C++ programming guide (IEEE compliance of add, mul, fma, div, sqrt).
 namespace bitreplay {
 
@@ -20,6 +20,7 @@ std::uint32_t sqrt(std::uint32_t x) noexcept;
 }  // namespace f32
 
 namespace f64 {
+/// NaN results are 0xfff8000000000000, whatever the operands (a tensor core passes NaN operands on: see dot.cpp).
 std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept;
 }  // namespace f64
 
