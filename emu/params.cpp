@@ -39,6 +39,7 @@ bool Params::has(const std::string& key) const { return data_->value.contains(ke
 
 std::int64_t Params::integer(const std::string& key, std::int64_t fallback, std::int64_t low, std::int64_t high) const {
     const auto item = data_->find(key);
+    if (item && low == 0 && high == 1 && item->value().is_boolean()) return item->as_boolean() ? 1 : 0;
     return item ? item->as_integer(low, high) : fallback;
 }
 
@@ -89,6 +90,14 @@ std::vector<std::string> Params::keys() const {
 }
 
 std::string Params::json() const { return data_->value.dump(); }
+
+std::string Params::json_of(const std::string& key) const {
+    const auto item = data_->find(key);
+    if (!item) fail(key, "missing key");
+    return item->value().dump();
+}
+
+void Params::ignore(const std::string& key) const { data_->asked.insert(key); }
 
 void Params::set(const std::string& key, std::string_view json) {
     auto copy = std::make_shared<detail::ParamsData>(*data_);

@@ -22,6 +22,7 @@ public:
     static Params parse(std::string_view json, const std::string& file, const std::string& pointer);
 
     bool has(const std::string& key) const;
+    /// A number from low to high; where they are 0 and 1, true and false are accepted too.
     std::int64_t integer(const std::string& key, std::int64_t fallback, std::int64_t low, std::int64_t high) const;
     double real(const std::string& key, double fallback) const;
     bool boolean(const std::string& key, bool fallback) const;
@@ -32,6 +33,10 @@ public:
     std::vector<std::string> keys() const;
     /// The whole value as JSON text ("{}" if empty).
     std::string json() const;
+    /// One value as JSON text; InputError if the key is absent. Counts as asked for.
+    std::string json_of(const std::string& key) const;
+    /// Counts a key as asked for, present or not.
+    void ignore(const std::string& key) const;
     /// Sets or replaces a value (kernel defaults, command line); `json` is JSON text.
     void set(const std::string& key, std::string_view json);
 
