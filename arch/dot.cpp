@@ -23,6 +23,8 @@ struct Term {
 
 /// Truncates towards zero (sign and magnitude) to `align_bits` fraction bits below exponent `top`.
 std::int64_t align(const Term& term, int top, int align_bits) noexcept {
+    // A zero takes no part in top: its exponent may lie above it, and no shift would be wide enough.
+    if (term.significand == 0) return 0;
     const int drop = top - term.exponent + term.fraction_bits - align_bits;
     if (drop <= 0) return term.significand * (std::int64_t{1} << -drop);
     if (drop >= 63) return 0;
