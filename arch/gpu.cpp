@@ -182,7 +182,7 @@ const Gpu& find_gpu(std::string_view name) {
         if (gpu.name == key || std::find(gpu.aliases.begin(), gpu.aliases.end(), key) != gpu.aliases.end()) return gpu;
     std::string known;
     for (const Gpu& gpu : built_in()) known += " " + gpu.name;
-    throw InputError("gpu: unknown GPU \"" + detail::printable(name, 60) + "\"; known:" + known);
+    throw NotModelled("gpu: unknown GPU \"" + detail::printable(name, 60) + "\"; known:" + known);
 }
 
 Gpu load_gpu_file(const std::filesystem::path& path) {

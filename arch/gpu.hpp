@@ -103,7 +103,8 @@ struct Gpu {
 /// Names of all built-in GPUs, sorted.
 std::vector<std::string> gpu_names();
 /// A built-in GPU by name or alias, any case ("sm_80" style names are aliases).
-/// A path to a .json file loads that file. Throws InputError for unknown names and malformed files.
+/// A path to a .json file loads that file. Throws NotModelled for unknown
+/// names, InputError for malformed files.
 const Gpu& find_gpu(std::string_view name);
 Gpu load_gpu_file(const std::filesystem::path& path);
 /// The JSON text of a built-in GPU.

@@ -26,4 +26,7 @@ struct GemmTask {
 /// Threads share out independent outputs, so the result does not depend on their number.
 Tensor gemm_accumulators(const GemmTask& task);
 
+/// The same by the scalar definition: dot_walk for every walk of the plan. Every faster path equals it bit for bit.
+Tensor gemm_accumulators_scalar(const GemmTask& task);
+
 }  // namespace bitreplay

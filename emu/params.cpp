@@ -39,6 +39,7 @@ bool Params::has(const std::string& key) const { return data_->value.contains(ke
 
 std::int64_t Params::integer(const std::string& key, std::int64_t fallback, std::int64_t low, std::int64_t high) const {
     const auto item = data_->find(key);
+    if (item && low == 0 && high == 1 && item->value().is_boolean()) return item->as_boolean() ? 1 : 0;
     return item ? item->as_integer(low, high) : fallback;
 }
 

@@ -22,6 +22,7 @@ public:
     static Params parse(std::string_view json, const std::string& file, const std::string& pointer);
 
     bool has(const std::string& key) const;
+    /// A number from low to high; where they are 0 and 1, true and false are accepted too.
     std::int64_t integer(const std::string& key, std::int64_t fallback, std::int64_t low, std::int64_t high) const;
     double real(const std::string& key, double fallback) const;
     bool boolean(const std::string& key, bool fallback) const;

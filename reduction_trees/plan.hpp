@@ -20,7 +20,7 @@ struct Merge {
     Order order = Order::first_to_last;
     bool from_zero = false;                        ///< start at +0 instead of at the first part
     Precision parts = Precision::accumulator;      ///< each part is rounded to this before it is added
-    Precision sums = Precision::accumulator;       ///< the running sum is rounded to this after every addition
+    Precision sums = Precision::accumulator;       ///< the running sum is rounded to this after every part, the first included
     bool operator==(const Merge&) const = default;
 };
 

@@ -1,1 +1,66 @@
-int main() { return 0; }
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+
+#include "arch/fp32.hpp"
+#include "formats/error.hpp"
+#include "tools/commands.hpp"
+
+namespace {
+
+/// One line on stderr.
+void complain(std::string_view text) { fmt::print(stderr, "bitreplay: {}\n", text); }
+
+bool is_command(const CLI::App& app, std::string_view name) {
+    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+    return std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) { return command->get_name() == name; });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace bitreplay;
+    try {
+        if (!mxcsr_is_default()) {
+            complain("this process does not round to nearest or flushes subnormals (MXCSR); refusing to compute");
+            return 2;
+        }
+        CLI::App app{"bitreplay reproduces the floating-point results of NVIDIA GPUs on a CPU, bit for bit, and compares them with GPU dumps.\n"
+                     "Exit codes: 0 equal, 1 different, 2 bad usage or input, 3 not modelled.",
+                     "bitreplay"};
+        app.set_version_flag("--version", "bitreplay " BITREPLAY_VERSION);
+        app.require_subcommand(1);
+        app.footer("Example: bitreplay replay testdata/h200/gemm/gemm.json\n");
+        tools::Action action;
+        tools::add_replay(app, action);
+        tools::add_gemm(app, action);
+        tools::add_info(app, action);
+        if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
+            complain(fmt::format("unknown command \"{}\" (see bitreplay --help)", argv[1]));
+            return 2;
+        }
+        try {
+            app.parse(argc, argv);
+        } catch (const CLI::Success& shown) {
+            return app.exit(shown);  // --help, --version
+        } catch (const CLI::ParseError& error) {
+            std::string text = error.what();
+            for (char& ch : text)
+                if (ch == '\n') ch = ' ';
+            complain(text + " (see bitreplay --help)");
+            return 2;
+        }
+        return action();
+    } catch (const NotModelled& error) {
+        complain(error.what());
+        return 3;
+    } catch (const std::bad_alloc&) {
+        complain("out of memory");
+        return 2;
+    } catch (const std::exception& error) {
+        complain(error.what());
+        return 2;
+    }
+}

@@ -23,6 +23,9 @@ struct OpRequest {
     Params params;
     std::map<std::string, Tensor> in;
     std::optional<Format> out_format;
+    /// With --inputs recorded: whole recorded outputs of this op by output name. An op of several stages feeds each
+    /// stage with the recorded tensors of the stages before it.
+    std::map<std::string, Tensor> recorded;
     /// Which part of the (single) output is needed: first dimension and last dimension; absent means all.
     std::optional<std::vector<std::int64_t>> rows, cols;
 
@@ -39,6 +42,7 @@ struct OpRequest {
 /// What an op computed: outputs by name ("" for the only one; "o" and "lse", "cos" and "sin", or stage names).
 struct OpResult {
     std::map<std::string, Tensor> out;
+    std::string main;                    ///< the output that a manifest means when it names none ("o" of an attention)
     bool selected = false;               ///< true: the only output is out[rows][:, cols] of the request, not the whole
     std::vector<std::string> warnings;  ///< for the report: faults of the recorded kernel that were reproduced
 };

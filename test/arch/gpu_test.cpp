@@ -15,5 +15,5 @@ TEST_CASE("gpu: every built-in file loads and its names lead back to it") {
     }
     CHECK(find_gpu("H200").sm == 90);
     CHECK(find_gpu("sm_80").name == "a100");
-    CHECK_THROWS_AS(find_gpu("h300"), InputError);
+    CHECK_THROWS_AS(find_gpu("h300"), NotModelled);
 }

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "emu/ops/op.hpp"
+#include "reduction_trees/recipe.hpp"
+
+namespace bitreplay {
+
+/// What ran: the recipe of an op's kernel, its parameters, the instruction's arithmetic and the order of the sum.
+struct GemmKernel {
+    const Recipe* recipe;
+    RecipeValues values;
+    const DotRule* rule;
+    int instruction_k;
+    Plan plan;
+};
+
+/// Finds the kernel of a matrix product with operands of formats a and b and k products per output: by the op's "kernel",
+/// or else by its recorded kernel names. Throws NotModelled if there is none, if something had to be recorded, or if the
+/// GPU has no such instruction.
+GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const Format& b, std::int64_t k);
+
+}  // namespace bitreplay

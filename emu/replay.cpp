@@ -1,0 +1,275 @@
+#include "emu/replay.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "arch/gpu.hpp"
+#include "emu/io/safetensors.hpp"
+#include "emu/io/sha256.hpp"
+#include "emu/ops/op.hpp"
+#include "formats/error.hpp"
+
+namespace bitreplay {
+namespace {
+
+/// Ops of FORMAT version 1; those without a function are well-formed but not modelled yet.
+constexpr std::string_view format_ops[] = {"mma", "dot", "linear", "matmul", "scaled_linear", "rms_norm", "layer_norm", "rope", "rope_table",
+                                           "attention", "softmax", "unary", "add", "mul", "reduce", "mufu", "decoder_layer"};
+
+/// Tensors of a manifest by name, read or generated on first use and forgotten after the last.
+class Tensors {
+public:
+    explicit Tensors(const Manifest& manifest) : manifest_(manifest) {}
+
+    bool has(const std::string& name) const { return manifest_.tensors.contains(name); }
+
+    Tensor get(const std::string& name) {
+        const auto cached = cache_.find(name);
+        if (cached != cache_.end()) return cached->second;
+        return cache_[name] = load(manifest_.tensors.at(name));
+    }
+
+    void forget(const std::string& name) { cache_.erase(name); }
+
+private:
+    Tensor load(const TensorSource& source) {
+        if (source.synthetic) return synthetic(*source.synthetic);
+        auto file = files_.find(source.file);
+        if (file == files_.end()) file = files_.emplace(source.file, SafetensorsFile::open(source.file)).first;
+        if (!source.dtype) return file->second.tensor(source.key);
+        const StoredTensor& stored = file->second.stored(source.key);
+        return Tensor(*source.dtype, stored.shape, stored.bytes, std::make_shared<SafetensorsFile>(file->second));
+    }
+
+    const Manifest& manifest_;
+    std::map<std::string, Tensor> cache_;
+    std::map<std::filesystem::path, SafetensorsFile> files_;
+};
+
+std::vector<std::int64_t> all_of(std::int64_t count) {
+    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) out[static_cast<std::size_t>(i)] = i;
+    return out;
+}
+
+/// whole[rows][..., cols].
+Tensor select(const Tensor& whole, const Expectation& expect) {
+    if (!expect.rows && !expect.cols) return whole;
+    if (whole.rank() < (expect.rows && expect.cols ? 2U : 1U)) throw InputError("rows and cols need a matrix, not " + describe(whole));
+    std::vector<std::int64_t> shape = whole.shape();
+    const std::int64_t width = whole.cols(), height = shape.front(), middle = whole.rank() > 1 ? whole.size() / std::max<std::int64_t>(1, width * height) : 1;
+    const std::vector<std::int64_t> rows = expect.rows ? *expect.rows : all_of(height);
+    const std::vector<std::int64_t> cols = expect.cols ? *expect.cols : all_of(width);
+    for (const std::int64_t row : rows)
+        if (row >= height) throw InputError("row " + std::to_string(row) + " is outside " + describe(whole));
+    for (const std::int64_t col : cols)
+        if (col >= width) throw InputError("column " + std::to_string(col) + " is outside " + describe(whole));
+    if (expect.rows) shape.front() = std::ssize(rows);
+    if (expect.cols) shape.back() = std::ssize(cols);
+    Tensor out(whole.format(), shape);
+    if (whole.rank() == 1) {
+        const auto& picked = expect.rows ? rows : cols;
+        for (std::int64_t i = 0; i < std::ssize(picked); ++i) out.set(i, whole.get(picked[static_cast<std::size_t>(i)]));
+        return out;
+    }
+    std::int64_t at = 0;
+    for (const std::int64_t row : rows)
+        for (std::int64_t m = 0; m < middle; ++m)
+            for (const std::int64_t col : cols) out.set(at++, whole.get((row * middle + m) * width + col));
+    return out;
+}
+
+/// Folding of leading dimensions is not a difference: [2, 3, 8] may have been recorded as [6, 8].
+bool same_up_to_folding(const Tensor& x, const Tensor& y) { return x.shape() == y.shape() || (x.size() == y.size() && x.cols() == y.cols()); }
+
+class Replay {
+public:
+    Replay(const Manifest& manifest, const ReplayOptions& options) : manifest_(manifest), options_(options), tensors_(manifest) {}
+
+    ReplayReport run() {
+        find_needed();
+        for (std::size_t i = 0; i < manifest_.ops.size(); ++i) {
+            if (!needed_[i]) continue;
+            const ManifestOp& op = manifest_.ops[i];
+            if (options_.progress) options_.progress(op.id, i, manifest_.ops.size());
+            try {
+                run_op(op, i);
+            } catch (const NotModelled& error) {
+                report_.not_modelled.push_back({op.id, error.what()});
+                for (const auto& [output, name] : op.out) missing_.insert(name);
+            }
+            forget(i);
+        }
+        return std::move(report_);
+    }
+
+private:
+    bool wanted(const ManifestOp& op, const std::string& output) const {
+        if (options_.stages.empty()) return true;
+        return std::any_of(options_.stages.begin(), options_.stages.end(), [&](const std::string& stage) {
+            const auto name = op.out.find(output);
+            return stage == op.id || (!output.empty() && (stage == output || stage == op.id + "." + output)) || (name != op.out.end() && stage == name->second);
+        });
+    }
+
+    /// True if input `name` of op i comes from an earlier op.
+    bool is_computed(const std::string& name, std::size_t i) const {
+        if (options_.recorded && tensors_.has(name)) return false;
+        return producer(name, i) < i;
+    }
+
+    std::size_t producer(const std::string& name, std::size_t before) const {
+        for (std::size_t i = before; i-- > 0;)
+            for (const auto& [output, out_name] : manifest_.ops[i].out)
+                if (out_name == name) return i;
+        return manifest_.ops.size();
+    }
+
+    /// The ops with a wanted check, and those that feed them.
+    void find_needed() {
+        const std::size_t count = manifest_.ops.size();
+        needed_.assign(count, false);
+        std::set<std::string> unmatched(options_.stages.begin(), options_.stages.end());
+        std::size_t checks = 0;
+        for (std::size_t i = count; i-- > 0;) {
+            const ManifestOp& op = manifest_.ops[i];
+            for (const auto& [output, expect] : op.expect) {
+                if (!wanted(op, output)) continue;
+                needed_[i] = true;
+                ++checks;
+                unmatched.erase(op.id);
+                unmatched.erase(output);
+                unmatched.erase(op.id + "." + output);
+                if (const auto name = op.out.find(output); name != op.out.end()) unmatched.erase(name->second);
+            }
+            if (!needed_[i]) continue;
+            for (const auto& [input, name] : op.in) {
+                last_use_[name] = std::max(last_use_[name], i);
+                if (!is_computed(name, i)) continue;
+                needed_[producer(name, i)] = true;
+                consumed_.insert(name);
+            }
+        }
+        for (const std::string& stage : unmatched) fail("--stage: no check is called \"" + stage + "\"");
+        if (checks == 0) fail("/ops: nothing to compare: no op has an \"expect\"");
+    }
+
+    [[noreturn]] void fail(const std::string& reason) const { throw InputError(manifest_.path.string() + ": " + reason); }
+
+    Tensor input(const std::string& name, std::size_t i) {
+        if (!is_computed(name, i)) return tensors_.get(name);
+        if (missing_.contains(name)) throw NotModelled("its input \"" + name + "\" was not computed");
+        return computed_.at(name);
+    }
+
+    OpRequest request(const ManifestOp& op, std::size_t i) {
+        OpRequest out{.id = op.id, .op = op.op, .gpu = find_gpu(op.gpu), .kernel = op.kernel, .kernel_names = op.kernel_names,
+                      .params = op.params, .in = {}, .out_format = op.out_format, .recorded = {}, .rows = {}, .cols = {}};
+        for (const auto& [name, tensor] : op.in) {
+            if (tensors_.has(tensor) || producer(tensor, i) < i) {
+                out.in[name] = input(tensor, i);
+                continue;
+            }
+            // A prefix: every tensor below it, by the rest of its name.
+            for (auto it = manifest_.tensors.lower_bound(tensor); it != manifest_.tensors.end() && it->first.starts_with(tensor); ++it)
+                out.in[name + "/" + it->first.substr(tensor.size())] = tensors_.get(it->first);
+        }
+        if (options_.recorded)
+            for (const auto& [output, expect] : op.expect)
+                if (!expect.tensor.empty() && !expect.rows && !expect.cols) out.recorded[output] = tensors_.get(expect.tensor);
+        // A single sampled output that nothing else needs: only those elements are computed.
+        const auto single = op.expect.find("");
+        const bool feeds = std::any_of(op.out.begin(), op.out.end(), [&](const auto& item) { return consumed_.contains(item.second); });
+        if (op.expect.size() == 1 && single != op.expect.end() && !feeds) {
+            out.rows = single->second.rows;
+            out.cols = single->second.cols;
+        }
+        return out;
+    }
+
+    void run_op(const ManifestOp& op, std::size_t i) {
+        const OpFunction function = find_op(op.op);
+        if (function == nullptr) {
+            if (std::find(std::begin(format_ops), std::end(format_ops), op.op) == std::end(format_ops)) fail("op " + op.id + ": unknown op \"" + op.op + "\"");
+            throw NotModelled("op " + op.id + ": op " + op.op + " is not modelled yet");
+        }
+        OpResult result;
+        try {
+            result = function(request(op, i));
+        } catch (const InputError& error) {
+            const std::string what = error.what(), prefix = manifest_.path.string() + ": ";
+            throw InputError(what.starts_with(prefix) || what.find(".safetensors: ") != std::string::npos ? what : prefix + what);
+        }
+        report_.warnings.insert(report_.warnings.end(), result.warnings.begin(), result.warnings.end());
+        for (const auto& [output, name] : op.out) computed_[name] = output_of(op, result, output);
+        for (const auto& [output, expect] : op.expect)
+            if (wanted(op, output)) check(op, output, output_of(op, result, output), expect, result.selected);
+    }
+
+    const Tensor& output_of(const ManifestOp& op, const OpResult& result, const std::string& output) const {
+        const auto found = result.out.find(output.empty() ? result.main : output);
+        if (found == result.out.end()) fail("op " + op.id + ": it has no output \"" + output + "\"");
+        return found->second;
+    }
+
+    void check(const ManifestOp& op, const std::string& output, const Tensor& actual, const Expectation& expect, bool selected) {
+        Check out{.id = op.id, .output = output, .format = actual.format(), .comparison = {}, .expected_sha256 = expect.sha256, .actual_sha256 = {}};
+        if (!expect.sha256.empty()) {
+            out.actual_sha256 = sha256_hex(actual.bytes());
+            out.comparison.compared = actual.size();
+            out.comparison.different = out.actual_sha256 == expect.sha256 ? 0 : 1;
+            report_.checks.push_back(std::move(out));
+            return;
+        }
+        const Tensor expected = tensors_.get(expect.tensor);
+        const std::string place = "op " + op.id + ": expect" + (output.empty() ? "" : " " + output) + ": ";
+        Tensor part;
+        try {
+            part = selected ? actual : select(actual, expect);
+        } catch (const InputError& error) {
+            fail(place + error.what());
+        }
+        if (expected.format() != part.format() || !same_up_to_folding(expected, part))
+            fail(place + "computed " + describe(part) + ", recorded " + describe(expected));
+        const CompareOptions how{.max_first = options_.max_first, .any_nan_equals_any_nan = !expect.exact_nan};
+        out.comparison = compare(expected, part.reshape(expected.shape()), how);
+        report_.checks.push_back(std::move(out));
+    }
+
+    /// Frees tensors that no later op reads.
+    void forget(std::size_t i) {
+        for (const auto& [input, name] : manifest_.ops[i].in)
+            if (last_use_[name] <= i) {
+                tensors_.forget(name);
+                computed_.erase(name);
+            }
+        for (const auto& [output, name] : manifest_.ops[i].out)
+            if (!consumed_.contains(name)) computed_.erase(name);
+        for (const auto& [output, expect] : manifest_.ops[i].expect)
+            if (!last_use_.contains(expect.tensor)) tensors_.forget(expect.tensor);
+    }
+
+    const Manifest& manifest_;
+    const ReplayOptions& options_;
+    Tensors tensors_;
+    std::vector<bool> needed_;
+    std::set<std::string> consumed_;                // outputs that a needed op reads
+    std::map<std::string, std::size_t> last_use_;  // last needed op that reads a name
+    std::map<std::string, Tensor> computed_;
+    std::set<std::string> missing_;  // outputs of ops that are not modelled
+    ReplayReport report_;
+};
+
+}  // namespace
+
+bool ReplayReport::different() const noexcept {
+    return std::any_of(checks.begin(), checks.end(), [](const Check& check) { return check.comparison.different != 0; });
+}
+
+std::string ReplayReport::result() const { return different() ? "different" : not_modelled.empty() ? "equal" : "not_modelled"; }
+
+int ReplayReport::exit_code() const noexcept { return different() ? 1 : not_modelled.empty() ? 0 : 3; }
+
+ReplayReport replay(const Manifest& manifest, const ReplayOptions& options) { return Replay(manifest, options).run(); }
+
+}  // namespace bitreplay

@@ -1,0 +1,170 @@
+// Reads reduction_trees/recipes/*.json. Strict: an unknown key, a parameter that no one declared or a value out of range
+// stops the program at first use, with the file and the JSON pointer.
+
+#include <limits>
+#include <regex>
+
+#include "formats/strict_json.hpp"
+#include "reduction_trees/embedded.hpp"
+#include "reduction_trees/recipe.hpp"
+
+namespace bitreplay {
+namespace {
+
+using detail::JsonReader;
+
+std::vector<std::string> texts(JsonReader& reader, const std::string& key) {
+    std::vector<std::string> out;
+    if (!reader.has(key)) return out;
+    for (const JsonReader& item : reader.at(key).elements()) out.push_back(item.as_text());
+    return out;
+}
+
+RecipeValue value(const JsonReader& reader) {
+    if (reader.value().is_string()) return reader.as_text();
+    return reader.as_integer(0, std::numeric_limits<std::int32_t>::max());
+}
+
+RecipeParam read_param(const std::string& name, JsonReader reader) {
+    RecipeParam param;
+    param.name = name;
+    if (reader.has("words")) {
+        param.words = texts(reader, "words");
+    } else {
+        param.low = reader.integer("min", 0, 1 << 30);
+        param.high = reader.integer("max", 0, 1 << 30);
+    }
+    if (reader.has("default")) param.fallback = value(reader.at("default"));
+    if (reader.has("default_bits")) param.fallback_bits = reader.integer("default_bits", 1, 1 << 20);
+    if (reader.has("from_name")) {
+        JsonReader source = reader.at("from_name");
+        if (source.value().is_string()) {
+            param.name_regex = source.as_text();
+            try {
+                if (std::regex(param.name_regex).mark_count() != 1) source.fail("must have one group");
+            } catch (const std::regex_error&) {
+                source.fail("not a regular expression");
+            }
+        } else {
+            for (JsonReader& pair : source.elements()) {
+                param.name_globs.emplace_back(pair.text("glob"), value(pair.at("value")));
+                pair.finish();
+            }
+        }
+    }
+    param.required_if = texts(reader, "required_if");
+    reader.finish();
+    return param;
+}
+
+Merge read_merge(JsonReader reader) {
+    Merge merge;
+    merge.order = static_cast<Merge::Order>(reader.choice("order", {"first_to_last", "last_to_first"}));
+    merge.from_zero = reader.boolean("from_zero");
+    merge.parts = static_cast<Merge::Precision>(reader.choice("parts", {"accumulator", "result"}));
+    merge.sums = static_cast<Merge::Precision>(reader.choice("sums", {"accumulator", "result"}));
+    reader.finish();
+    return merge;
+}
+
+/// The name of a declared parameter.
+std::string param_name(JsonReader& reader, const std::string& key, const Recipe& recipe) {
+    const JsonReader item = reader.at(key);
+    if (recipe.find_param(item.as_text()) == nullptr) item.fail("not a parameter of this recipe");
+    return item.as_text();
+}
+
+RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
+    RecipeLayer layer;
+    layer.kind = static_cast<RecipeLayer::Kind>(reader.choice("kind", {"split", "interleave", "blocks", "walk"}));
+    if (reader.has("when")) {
+        JsonReader when = reader.at("when");
+        for (auto& [key, item] : when.members()) {
+            if (key != "element_bits" && recipe.find_param(key) == nullptr) item.fail("not a parameter of this recipe");
+            layer.when[key] = value(item);
+        }
+    }
+    switch (layer.kind) {
+        case RecipeLayer::Kind::split:
+            layer.parts = param_name(reader, "parts", recipe);
+            layer.chunk = static_cast<RecipeLayer::Chunk>(reader.choice("chunk", {"floor_tiles", "ceil_tiles", "ceil_multiple"}));
+            if (layer.chunk != RecipeLayer::Chunk::ceil_multiple) {
+                layer.size = param_name(reader, "tile", recipe);
+                break;
+            }
+            for (const JsonReader& item : reader.at("multiples").elements()) layer.multiples.push_back(item.as_integer(1, 1 << 20));
+            if (layer.multiples.empty()) reader.fail("\"multiples\" is empty");
+            break;
+        case RecipeLayer::Kind::interleave:
+            layer.parts = param_name(reader, "parts", recipe);
+            layer.size = param_name(reader, "stripe", recipe);
+            break;
+        case RecipeLayer::Kind::blocks: layer.size = param_name(reader, "block", recipe); break;
+        case RecipeLayer::Kind::walk:
+            layer.residue = static_cast<RecipeLayer::Residue>(reader.choice("residue", {"last", "first", "none"}));
+            if (layer.residue != RecipeLayer::Residue::last) layer.size = param_name(reader, "tile", recipe);
+            break;
+    }
+    if (layer.kind != RecipeLayer::Kind::walk) layer.merge = read_merge(reader.at("merge"));
+    reader.finish();
+    return layer;
+}
+
+Recipe read_recipe(JsonReader reader) {
+    Recipe recipe;
+    recipe.name = reader.text("name");
+    recipe.summary = reader.text("summary");
+    recipe.kernels = texts(reader, "kernels");
+    recipe.companions = texts(reader, "companions");
+    recipe.families = texts(reader, "instruction_families");
+    recipe.bias_in_accumulator = reader.boolean("bias_in_accumulator");
+    JsonReader params = reader.at("params");
+    for (auto& [name, item] : params.members()) recipe.params.push_back(read_param(name, item));
+    for (const JsonReader& item : reader.at("layers").elements()) recipe.layers.push_back(read_layer(item, recipe));
+    if (recipe.layers.empty() || recipe.layers.back().kind != RecipeLayer::Kind::walk) reader.fail("the last layer must be a walk");
+    JsonReader evidence = reader.at("evidence");
+    evidence.choice("level", {"measured", "published", "unverified"});
+    recipe.evidence_level = evidence.text("level");
+    recipe.evidence = evidence.text("source");
+    evidence.finish();
+    reader.finish();
+    return recipe;
+}
+
+}  // namespace
+
+const std::vector<Recipe>& recipes() {
+    static const std::vector<Recipe> all = [] {
+        std::vector<Recipe> out;
+        for (const auto& [stem, text] : detail::embedded_recipes()) {
+            const std::string file = "reduction_trees/recipes/" + std::string(stem) + ".json";
+            const nlohmann::json document = detail::parse_json(text, file);
+            JsonReader reader(document, file);
+            if (!reader.has("recipes")) continue;  // another kind of kernel data
+            for (const JsonReader& item : reader.at("recipes").elements()) {
+                out.push_back(read_recipe(item));
+                for (std::size_t i = 0; i + 1 < out.size(); ++i)
+                    if (out[i].name == out.back().name) item.fail("this name is taken");
+            }
+            reader.finish();
+        }
+        return out;
+    }();
+    return all;
+}
+
+const Recipe& find_recipe(std::string_view name) {
+    std::string near;
+    std::size_t best = 4;
+    for (const Recipe& recipe : recipes()) {
+        if (recipe.name == name) return recipe;
+        if (const std::size_t distance = detail::edit_distance(recipe.name, name); distance < best) {
+            best = distance;
+            near = recipe.name;
+        }
+    }
+    throw NotModelled("kernel \"" + detail::printable(name) + "\" is unknown" + (near.empty() ? "" : " (did you mean " + near + "?)") +
+                     "; 'bitreplay info kernels' lists them");
+}
+
+}  // namespace bitreplay

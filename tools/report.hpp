@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "emu/replay.hpp"
+
+namespace bitreplay::tools {
+
+/// "0x3f81 (1.0078125)": a code and its value.
+std::string show(const Format& format, std::uint64_t code);
+/// "+1 ulp" of an actual code against the expected one, or why there is no number.
+std::string show_distance(const Format& format, const Difference& difference);
+/// The lines of a replay report for people, ending with a newline.
+std::string to_text(const ReplayReport& report, bool quiet);
+/// FORMAT's JSON report of `bitreplay replay --json`.
+std::string to_json(const ReplayReport& report, const Manifest& manifest, double seconds);
+
+}  // namespace bitreplay::tools
