@@ -1,5 +1,7 @@
 #include "emu/fp32_rows.hpp"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -35,9 +37,11 @@ void store_fp32(Tensor& out, std::int64_t first, std::span<const std::uint32_t> 
 void round_through(const Format& format, std::span<std::uint32_t> values) noexcept {
     if (format == fp32) return;
     if (format == bf16) {
-        for (std::uint32_t& bits : values) {
-            const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) & 0xFFFF0000U;
-            bits = (bits & 0x7FFFFFFFU) > 0x7F800000U ? 0x7FFF0000U : rounded;
+        std::array<std::byte, 512> codes;
+        for (std::size_t i = 0; i < values.size(); i += codes.size() / 2) {
+            const std::size_t n = std::min(values.size() - i, codes.size() / 2);
+            fp32_kernels().round_bf16(values.data() + i, codes.data(), n);
+            fp32_kernels().widen_bf16(codes.data(), values.data() + i, n);
         }
         return;
     }
