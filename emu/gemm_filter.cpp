@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "arch/fp32.hpp"
 #include "emu/parallel.hpp"
@@ -93,8 +94,9 @@ bool plain_merges(const Plan& plan) noexcept {
 
 class FilteredGemm {
 public:
-    FilteredGemm(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape, const FilterColumns& b, Tensor& result)
-        : task_(task), out_(out), layout_(layout), shape_(shape), b_(b), result_(result), kernels_(*simd::filter_kernels()) {}
+    FilteredGemm(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape, const FilterColumns& b, Tensor& result,
+                 FilterTrace* trace)
+        : task_(task), out_(out), layout_(layout), shape_(shape), b_(b), result_(result), trace_(trace), kernels_(*simd::filter_kernels()) {}
 
     void tile(const FilterRows& a, std::int64_t row0, std::int64_t row, std::int64_t panel) {
         const std::int64_t rows = std::min(tile_rows, a.count - row), cols = std::min(width, result_.cols() - panel * width);
@@ -110,6 +112,13 @@ public:
             mask |= bad_columns;
             if (a.unfit[static_cast<std::size_t>(row + i)] != 0) mask = ~std::uint64_t{0};
             std::memcpy(result_.mutable_bytes().data() + ((row0 + row + i) * result_.cols() + panel * width) * 2, codes, static_cast<std::size_t>(cols) * 2);
+            if (trace_ != nullptr)
+                for (std::int64_t j = 0; j < cols; ++j) {
+                    const auto at = static_cast<std::size_t>((row0 + row + i) * result_.cols() + panel * width + j);
+                    const bool unfit = a.unfit[static_cast<std::size_t>(row + i)] != 0 || b_.unfit(panel * width + j);
+                    trace_->value[at] = approximation.value[static_cast<std::size_t>(i * width + j)];
+                    trace_->error[at] = unfit ? std::numeric_limits<float>::infinity() : approximation.error[static_cast<std::size_t>(i * width + j)];
+                }
             for (mask &= valid; mask != 0; mask &= mask - 1) open.push_back({i, std::countr_zero(mask)});
         }
         redone_ += std::ssize(open);
@@ -239,6 +248,7 @@ private:
     const simd::WalkShape& shape_;
     const FilterColumns& b_;
     Tensor& result_;
+    FilterTrace* trace_;
     const simd::FilterKernels& kernels_;
     std::atomic<std::int64_t> redone_{0};
 };
@@ -315,9 +325,10 @@ std::int64_t FilterColumns::bytes() const noexcept {
 }
 
 Tensor gemm_filtered(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape,
-                     const FilterColumns& columns, double& redone) {
+                     const FilterColumns& columns, double& redone, FilterTrace* trace) {
     Tensor result(out, {std::ssize(task.rows), std::ssize(task.cols)});
-    FilteredGemm gemm(task, out, layout, shape, columns, result);
+    if (trace != nullptr) trace->value.resize(static_cast<std::size_t>(result.size())), trace->error.resize(trace->value.size());
+    FilteredGemm gemm(task, out, layout, shape, columns, result, trace);
     constexpr std::int64_t row_group = 8 * tile_rows;
     for (std::int64_t row0 = 0; row0 < std::ssize(task.rows); row0 += row_group) {
         const std::int64_t rows = std::min(row_group, std::ssize(task.rows) - row0);

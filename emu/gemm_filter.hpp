@@ -41,8 +41,13 @@ private:
     std::vector<std::uint8_t> unfit_;
 };
 
+/// What the filter knew about each output before it decided: |accumulator - value| <= error. For tests of the bound.
+struct FilterTrace {
+    std::vector<float> value, error;
+};
+
 /// gemm_rounded by the filter; `columns` belongs to the task's w and cols.
 Tensor gemm_filtered(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape,
-                     const FilterColumns& columns, double& redone);
+                     const FilterColumns& columns, double& redone, FilterTrace* trace = nullptr);
 
 }  // namespace bitreplay
