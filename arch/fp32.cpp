@@ -33,10 +33,15 @@ std::uint32_t sqrt(std::uint32_t x) noexcept { return u(std::sqrt(f(x))); }
 }  // namespace f32
 
 namespace f64 {
-std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept {
-    const double value = std::fma(std::bit_cast<double>(x), std::bit_cast<double>(y), std::bit_cast<double>(z));
-    return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
-}
+namespace {
+double f(std::uint64_t bits) noexcept { return std::bit_cast<double>(bits); }
+std::uint64_t u(double value) noexcept { return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value); }
+}  // namespace
+
+std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept { return u(f(x) * f(y)); }
+std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept { return u(f(x) / f(y)); }
+std::uint64_t sqrt(std::uint64_t x) noexcept { return u(std::sqrt(f(x))); }
+std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept { return u(std::fma(f(x), f(y), f(z))); }
 }  // namespace f64
 
 }  // namespace bitreplay

@@ -20,6 +20,9 @@ std::uint32_t sqrt(std::uint32_t x) noexcept;
 }  // namespace f32
 
 namespace f64 {
+std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept;
+std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept;
+std::uint64_t sqrt(std::uint64_t x) noexcept;
 std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept;
 }  // namespace f64
 
