@@ -22,7 +22,7 @@ struct FlashCall {
     std::int64_t multiprocessors = 0;                 ///< what the host code saw
     std::int64_t splits = 0;                          ///< parts of the keys; 0: as the host code decides
     /// Variable-length call: the bounds of the sequences along Sq and Sk (first 0, last Sq or Sk); then b must be 1.
-    std::vector<std::int64_t> bounds_q, bounds_k;
+    std::vector<std::int64_t> bounds_q = {}, bounds_k = {};
 };
 
 /// o in the format of q, of q's shape; lse fp32 [b, h, Sq].
