@@ -91,6 +91,14 @@ std::vector<std::string> Params::keys() const {
 
 std::string Params::json() const { return data_->value.dump(); }
 
+std::string Params::json_of(const std::string& key) const {
+    const auto item = data_->find(key);
+    if (!item) fail(key, "missing key");
+    return item->value().dump();
+}
+
+void Params::ignore(const std::string& key) const { data_->asked.insert(key); }
+
 void Params::set(const std::string& key, std::string_view json) {
     auto copy = std::make_shared<detail::ParamsData>(*data_);
     copy->value[key] = detail::parse_json(json, *data_->file);

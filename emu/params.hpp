@@ -33,6 +33,10 @@ public:
     std::vector<std::string> keys() const;
     /// The whole value as JSON text ("{}" if empty).
     std::string json() const;
+    /// One value as JSON text; InputError if the key is absent. Counts as asked for.
+    std::string json_of(const std::string& key) const;
+    /// Counts a key as asked for, present or not.
+    void ignore(const std::string& key) const;
     /// Sets or replaces a value (kernel defaults, command line); `json` is JSON text.
     void set(const std::string& key, std::string_view json);
 

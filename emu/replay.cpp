@@ -201,9 +201,28 @@ private:
             throw InputError(what.starts_with(prefix) || what.find(".safetensors: ") != std::string::npos ? what : prefix + what);
         }
         report_.warnings.insert(report_.warnings.end(), result.warnings.begin(), result.warnings.end());
-        for (const auto& [output, name] : op.out) computed_[name] = output_of(op, result, output);
-        for (const auto& [output, expect] : op.expect)
-            if (wanted(op, output)) check(op, output, output_of(op, result, output), expect, result.selected);
+        for (const auto& [output, name] : op.out) {
+            if (why_missing(result, output).empty())
+                computed_[name] = output_of(op, result, output);
+            else
+                missing_.insert(name);
+        }
+        for (const auto& [output, expect] : op.expect) {
+            if (!wanted(op, output)) continue;
+            const std::string reason = why_missing(result, output);
+            if (reason.empty())
+                check(op, output, output_of(op, result, output), expect, result.selected);
+            else
+                report_.not_modelled.push_back({op.id + (output.empty() ? "" : "." + output), reason});
+        }
+    }
+
+    /// Why an output was not computed; empty if it was.
+    static std::string why_missing(const OpResult& result, const std::string& output) {
+        const std::string& name = output.empty() ? result.main : output;
+        if (result.out.contains(name)) return {};
+        const auto named = result.not_modelled.find(name), all = result.not_modelled.find("");
+        return named != result.not_modelled.end() ? named->second : all != result.not_modelled.end() ? all->second : std::string();
     }
 
     const Tensor& output_of(const ManifestOp& op, const OpResult& result, const std::string& output) const {

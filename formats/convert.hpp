@@ -9,11 +9,11 @@ namespace bitreplay {
 /// as PTX cvt.satfinite does); infinity becomes infinity, or what overflow_code says.
 constexpr std::uint64_t convert(const Format& from, const Format& to, std::uint64_t bits, const RoundTo& how = {}) noexcept {
     const Number x = decode(from, bits);
-    if (x.kind == Kind::nan) return to.has_nan() ? to.canonical_nan() : to.max_finite();
+    if (x.kind == Kind::nan) return to.has_nan() ? to.canonical_nan() : overflow_code(to, false, how);
     if (x.kind == Kind::infinity) {
         if (!to.is_signed && x.negative) return to.canonical_nan();
         if (to.has_infinity() && how.overflow != Overflow::saturate) return (x.negative ? to.sign_mask() : 0) | to.infinity();
-        return overflow_code(to, x.negative, {Rounding::nearest_even, how.overflow, -1});
+        return overflow_code(to, x.negative, {Rounding::nearest_even, how.overflow, how.keep});
     }
     return round_pack(to, {x.negative, x.significand, x.exponent - from.fraction_bits}, how);
 }

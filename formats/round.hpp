@@ -28,12 +28,21 @@ struct Exact {
     int exponent;
 };
 
+/// Fraction bits that a rounding to `f` keeps.
+constexpr int kept_bits(const Format& f, const RoundTo& to) noexcept {
+    return to.keep < 0 || to.keep > f.fraction_bits ? f.fraction_bits : to.keep;
+}
+
 /// The code for a value too large for the format. Formats without infinity give NaN, those without NaN saturate.
+/// The largest finite value is the largest one with the kept bits.
 constexpr std::uint64_t overflow_code(const Format& f, bool negative, const RoundTo& to) noexcept {
     const bool away = to.rounding == Rounding::nearest_even || (to.rounding == Rounding::down && negative) ||
                       (to.rounding == Rounding::up && !negative) || to.overflow == Overflow::infinity;
     const std::uint64_t sign = negative ? f.sign_mask() : 0;
-    if (!away || to.overflow == Overflow::saturate || f.specials == Specials::none) return sign | f.max_finite();
+    if (!away || to.overflow == Overflow::saturate || f.specials == Specials::none) {
+        const int dropped = f.fraction_bits - kept_bits(f, to) + f.padding_bits;
+        return sign | (f.max_finite() >> dropped << dropped);
+    }
     return f.has_infinity() ? sign | f.infinity() : sign | f.canonical_nan();
 }
 
@@ -45,11 +54,13 @@ constexpr std::uint64_t round_pack(const Format& f, const Exact& value, const Ro
     if (!f.is_signed && value.negative && value.magnitude != 0) return f.canonical_nan();
     if (value.magnitude == 0) return sign;
 
-    const int keep = to.keep < 0 ? f.fraction_bits : to.keep;
-    const int top = bit_length(value.magnitude) - 1 + value.exponent;
+    const int keep = kept_bits(f, to);
+    // Far beyond every format's range on both sides, so that the sums below cannot overflow.
+    const int scale = value.exponent < -100'000 ? -100'000 : value.exponent > 100'000 ? 100'000 : value.exponent;
+    const int top = bit_length(value.magnitude) - 1 + scale;
     const int exponent = top < f.min_exponent() ? f.min_exponent() : top;
     if (exponent > f.max_exponent()) return overflow_code(f, value.negative, to);
-    const int shift = exponent - keep - value.exponent;  // bits below the last kept one
+    const int shift = exponent - keep - scale;  // bits below the last kept one
 
     std::uint64_t significand = 0;  // in units of 2^(exponent - keep)
     bool above_half = false, half = false, inexact = false;

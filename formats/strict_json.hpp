@@ -100,8 +100,10 @@ public:
     void require_object() const {
         if (!value_->is_object()) fail("must be an object");
     }
-    bool has(const std::string& key) const {
+    /// Whether an optional key is there; counts as asking for it.
+    bool has(const std::string& key) {
         require_object();
+        asked_.insert(key);
         return value_->contains(key);
     }
     JsonReader at(const std::string& key) {

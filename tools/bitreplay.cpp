@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 
@@ -11,6 +12,11 @@ namespace {
 
 /// One line on stderr.
 void complain(std::string_view text) { fmt::print(stderr, "bitreplay: {}\n", text); }
+
+bool is_command(const CLI::App& app, std::string_view name) {
+    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+    return std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) { return command->get_name() == name; });
+}
 
 }  // namespace
 
@@ -26,11 +32,15 @@ int main(int argc, char** argv) {
                      "bitreplay"};
         app.set_version_flag("--version", "bitreplay " BITREPLAY_VERSION);
         app.require_subcommand(1);
-        app.footer("Example: bitreplay replay testdata/h200/gemm/gemm.json");
+        app.footer("Example: bitreplay replay testdata/h200/gemm/gemm.json\n");
         tools::Action action;
         tools::add_replay(app, action);
         tools::add_gemm(app, action);
         tools::add_info(app, action);
+        if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
+            complain(fmt::format("unknown command \"{}\" (see bitreplay --help)", argv[1]));
+            return 2;
+        }
         try {
             app.parse(argc, argv);
         } catch (const CLI::Success& shown) {

@@ -97,7 +97,7 @@ void add_gemm(CLI::App& app, Action& action) {
     command->add_option("--threads", options->threads, "Number of threads; 0 for all cores")->check(CLI::Range(0, 4096))->capture_default_str();
     command->footer("Examples:\n"
                     "  bitreplay gemm --gpu h200 --kernel cublas.nvjet --param split_k=2 --synthetic 16 256 4096\n"
-                    "  bitreplay gemm --gpu a100 --kernel single_walk --x in.safetensors x --w in.safetensors w --out y.safetensors");
+                    "  bitreplay gemm --gpu a100 --kernel single_walk --x in.safetensors x --w in.safetensors w --out y.safetensors\n");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -53,7 +53,7 @@ Json gpus(const Options& options) {
     Json out = Json::array();
     for (const std::string& name : selected_gpus(options)) {
         const Gpu& gpu = find_gpu(name);
-        Json levels;
+        Json levels = Json::object();
         for (const DotRule& rule : gpu.dot) {
             const std::string level(to_string(rule.evidence.level));
             levels[level] = levels.value(level, 0) + 1;
@@ -96,7 +96,14 @@ Json number_formats() {
     return out;
 }
 
-std::string cell(const Json& value) { return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump(); }
+/// A value as people write it: words without quotes, lists and objects without brackets.
+std::string cell(const Json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    if (!value.is_structured()) return value.is_null() ? "-" : value.dump();
+    std::string out;
+    for (const auto& [key, item] : value.items()) out += (out.empty() ? "" : ", ") + (value.is_object() ? cell(item) + " " + key : cell(item));
+    return out.empty() ? "-" : out;
+}
 
 /// Prints one line per item: the columns named, padded, then the evidence's source on a line of its own if there is one.
 void print_table(const Json& items, const std::vector<std::string>& columns) {
@@ -141,7 +148,7 @@ void add_info(CLI::App& app, Action& action) {
     command->add_flag("--json", options->json, "For programs");
     command->footer("Evidence: measured = equal to outputs of this GPU in the test suite; published = reported equal to published data;\n"
                     "unverified = inferred, no output was compared.\n"
-                    "Examples:\n  bitreplay info gpus\n  bitreplay info instructions --gpu h200\n  bitreplay info --gpu a100");
+                    "Examples:\n  bitreplay info gpus\n  bitreplay info instructions --gpu h200\n  bitreplay info --gpu a100\n");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

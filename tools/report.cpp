@@ -56,8 +56,7 @@ std::string to_text(const ReplayReport& report, bool quiet) {
     }
     for (const Skipped& skipped : report.not_modelled) out += fmt::format("{:<{}}  not modelled: {}\n", skipped.id, width, skipped.reason);
     for (const std::string& warning : report.warnings) out += "warning: " + warning + "\n";
-    std::size_t different = 0;
-    for (const Check& check : report.checks) different += check.comparison.equal() ? 0 : 1;
+    const auto different = std::ranges::count_if(report.checks, [](const Check& check) { return !check.comparison.equal(); });
     std::string verdict = report.result();
     if (verdict == "not_modelled") verdict = "not modelled";
     out += fmt::format("{}: {} checks, {} elements compared, {} checks differ, {} ops not modelled\n", verdict, report.checks.size(), compared, different,

@@ -44,6 +44,9 @@ struct OpResult {
     std::map<std::string, Tensor> out;
     std::string main;                    ///< the output that a manifest means when it names none ("o" of an attention)
     bool selected = false;               ///< true: the only output is out[rows][:, cols] of the request, not the whole
+    /// Outputs that could not be computed, and why ("" for all that are not in `out`): an op of many stages still returns
+    /// those that came out.
+    std::map<std::string, std::string> not_modelled;
     std::vector<std::string> warnings;  ///< for the report: faults of the recorded kernel that were reproduced
 };
 

@@ -1,0 +1,94 @@
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "test/support/support.hpp"
+
+using namespace bitreplay;
+
+namespace {
+
+std::filesystem::path write(const std::filesystem::path& path, const std::string& text) {
+    std::ofstream(path) << text;
+    return path;
+}
+
+std::int64_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+}  // namespace
+
+TEST_CASE("cli: gemm writes what replay then reads, and the exit codes follow the comparison") {
+    const auto folder = test::scratch("cli");
+    const std::string tool = test::cli(), out = (folder / "y.safetensors").string();
+    const std::string gemm = tool + " gemm --gpu h200 --kernel cublas.nvjet --param split_k=2 --synthetic 3 5 300";
+    CHECK(test::run(gemm + " --out " + out).exit_code == 0);
+    CHECK(test::run(gemm + " --expect " + out + " y").exit_code == 0);
+    const auto other = test::run(gemm + " --x-seed 7 --first 1 --expect " + out + " y");
+    CHECK(other.exit_code == 1);
+    CHECK_THAT(other.output, Catch::Matchers::Contains("15 compared") && Catch::Matchers::Contains("[0, 0]: expected 0x"));
+
+    const std::string manifest = R"({"bitreplay": 1, "gpu": "H200", "software": {"torch": "2.11"}, "tensors": {
+        "x": {"synthetic": "splitmix64-ih4", "seed": 1, "exp2": 0, "dtype": "bf16", "shape": [3, 300]},
+        "w": {"synthetic": "splitmix64-ih4", "seed": 2, "exp2": -5, "dtype": "bf16", "shape": [5, 300]},
+        "y": {"file": "y.safetensors", "key": "y"}}, "ops": [
+        {"id": "q", "op": "linear", "in": {"x": "x", "w": "w"}, "kernel": "cublas.nvjet", "params": {"split_k": 2}, "expect": {"tensor": "y"}}]})";
+    const auto path = write(folder / "m.json", manifest);
+    const auto report = test::run(tool + " replay " + path.string() + " --json -");
+    CHECK(report.exit_code == 0);
+    const auto json = nlohmann::json::parse(report.output);
+    CHECK(json.at("result") == "equal");
+    CHECK(json.at("checks").at(0).at("compared") == 15);
+    CHECK(json.at("gpu") == "H200");
+    const auto text = test::run(tool + " replay " + path.string() + " --json " + (folder / "r.json").string());
+    CHECK_THAT(text.output, Catch::Matchers::Contains("q          15 compared           0 differing"));
+    CHECK(std::filesystem::exists(folder / "r.json"));
+}
+
+TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing models 3") {
+    const auto folder = test::scratch("cli-errors");
+    const std::string tool = test::cli();
+    struct Mistake {
+        std::string arguments;
+        int exit_code;
+        std::string says;
+    };
+    const std::string cut = write(folder / "cut.json", R"({"bitreplay": 1, "gpu")").string();
+    const std::string binary = write(folder / "binary.json", std::string("\xff\xfe\0\1", 4)).string();
+    const Mistake mistakes[] = {
+        {"replay", 2, "manifest is required"},
+        {"replay absent.json", 2, "absent.json: cannot be opened"},
+        {"replay " + folder.string(), 2, "cannot be opened"},
+        {"replay " + cut, 2, "not JSON"},
+        {"replay " + binary, 2, "not JSON"},
+        {"replay " + cut + " --inputs sideways", 2, "--inputs"},
+        {"frobnicate", 2, "frobnicate"},
+        {"gemm --gpu h200 --kernel nothing --synthetic 1 1 1", 3, "kernel \"nothing\" is unknown"},
+        {"gemm --gpu h300 --kernel single_walk --synthetic 1 1 1", 3, "unknown GPU"},
+        {"gemm --gpu v100 --kernel single_walk --synthetic 1 1 16", 3, "v100 has no bf16 x bf16 instruction"},
+        {"gemm --gpu h200 --kernel single_walk", 2, "--synthetic"},
+        {"gemm --gpu h200 --kernel-name nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT --synthetic 1 1 64", 3, "split_k was not recorded"},
+        {"gemm --gpu h200 --kernel single_walk --synthetic 1 1 16 --out /no-such-folder/y.safetensors", 2, "no-such-folder"},
+        {"info nonsense", 2, "nonsense"},
+        {"info --gpu nothing", 3, "unknown GPU"},
+    };
+    for (const Mistake& mistake : mistakes) {
+        const auto result = test::run(tool + " " + mistake.arguments);
+        INFO(mistake.arguments << "\n" << result.output);
+        CHECK(result.exit_code == mistake.exit_code);
+        CHECK(lines(result.output) == 1);
+        CHECK_THAT(result.output, Catch::Matchers::StartsWith("bitreplay: ") && Catch::Matchers::Contains(mistake.says));
+    }
+}
+
+TEST_CASE("cli: help, version and info answer on stdout with exit code 0") {
+    const std::string tool = test::cli();
+    for (const std::string arguments : {"--help", "--version", "replay --help", "gemm --help", "info --help", "info gpus", "info instructions --gpu h200",
+                                        "info kernels", "info formats", "info --gpu h200"}) {
+        const auto result = test::run(tool + " " + arguments + " 2>/dev/null");
+        CHECK(result.exit_code == 0);
+        CHECK_FALSE(result.output.empty());
+    }
+    const auto rules = nlohmann::json::parse(test::run(tool + " info instructions --json").output);
+    CHECK(rules.size() > 300);
+    CHECK(nlohmann::json::parse(test::run(tool + " info kernels --json").output).size() >= 9);
+}

@@ -1,0 +1,103 @@
+#include "reduction_trees/recipe.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "formats/error.hpp"
+
+using namespace bitreplay;
+
+namespace {
+
+std::string tree(const std::string& recipe, RecipeValues values, std::int64_t k, int element_bits = 16) {
+    const Recipe& found = find_recipe(recipe);
+    return to_string(make_plan(found, resolve(found, std::move(values), {}, element_bits), k));
+}
+
+RecipeValue n(std::int64_t value) { return value; }
+
+RecipeValues named(const std::string& kernel, RecipeValues recorded = {}, int element_bits = 16) {
+    const Recipe* recipe = match_recipe({kernel});
+    REQUIRE(recipe != nullptr);
+    return resolve(*recipe, std::move(recorded), {kernel}, element_bits);
+}
+
+}  // namespace
+
+TEST_CASE("recipe: every file loads, names are unique, each states its evidence") {
+    CHECK(recipes().size() >= 9);
+    for (const Recipe& recipe : recipes()) {
+        CHECK_FALSE(recipe.evidence.empty());
+        CHECK(&find_recipe(recipe.name) == &recipe);
+    }
+}
+
+TEST_CASE("recipe: order of additions of every row of the GEMM table") {
+    CHECK(tree("single_walk", {}, 100) == "walk 0:100");
+    CHECK(tree("split_k_fp32", {{"split_k", n(3)}}, 640) == "(walk 0:256 + walk 256:512 + walk 512:640)");
+    CHECK(tree("split_k_serial_bf16", {{"split_k", n(2)}}, 256) == "(walk 0:128 +r walk 128:256)");
+    CHECK(tree("split_k_workspace_bf16", {{"split_k", n(2)}}, 256) == "(0 + r(walk 0:128) + r(walk 128:256))");
+    CHECK(tree("sliced_k", {}, 128) == "(walk 0:32 64:96 + walk 32:64 96:128)");
+    CHECK(tree("promote_128", {}, 300, 8) == "(walk 0:128 + walk 128:256 + walk 256:300)");
+}
+
+TEST_CASE("recipe: nvjet splits K in whole tiles, counted on the floor of K / S") {
+    CHECK(tree("cublas.nvjet", {}, 4096) == "walk 0:4096");
+    // chunk = 64 * ceil(floor(1000 / 3) / 64) = 384
+    CHECK(tree("cublas.nvjet", {{"split_k", n(3)}}, 1000) == "(walk 0:384 + walk 384:768 + walk 768:1000)");
+    CHECK(tree("cublas.nvjet", {}, 256, 8) == "(walk 0:128 + walk 128:256)");
+    CHECK(tree("cublas.nvjet", {{"fast_accum", n(1)}}, 256, 8) == "walk 0:256");
+    CHECK(tree("cublas.nvjet", {{"fast_accum", n(1)}, {"split_k", n(2)}}, 512, 8) == "(walk 0:256 + walk 256:512)");
+    CHECK(tree("cublas.nvjet", {{"split_k", n(2)}}, 512, 8) == "((walk 0:128 + walk 128:256) + (walk 256:384 + walk 384:512))");
+}
+
+TEST_CASE("recipe: nvjet leaves out what lies beyond S chunks") {
+    const Recipe& recipe = find_recipe("cublas.nvjet");
+    const Plan plan = make_plan(recipe, resolve(recipe, {{"split_k", n(9)}}, {}, 16), 11528);
+    CHECK(covered(plan) == 11520);
+    CHECK(plan.parts.size() == 9);
+}
+
+TEST_CASE("recipe: CUTLASS takes the residue of K first, in each part") {
+    CHECK(tree("cutlass.tensorop", {{"block_k", n(64)}}, 150) == "walk 0:22 22:150");
+    // K % 64 != 0: parts are multiples of 8: ceil(ceil(150 / 2) / 8) * 8 = 80
+    CHECK(tree("cutlass.tensorop", {{"split_k", n(2)}, {"block_k", n(32)}, {"reduction", std::string("output_type")}}, 150) ==
+          "(0 + r(walk 0:16 16:80) + r(walk 80:86 86:150))");
+    CHECK(tree("cutlass.tensorop", {{"split_k", n(2)}, {"reduction", std::string("inplace")}}, 256) == "(walk 0:128 +r walk 128:256)");
+    CHECK(tree("cutlass.tensorop", {{"slices", n(2)}}, 128) == "(walk 0:32 64:96 + walk 32:64 96:128)");
+    CHECK_THROWS_AS(tree("cutlass.tensorop", {{"slices", n(2)}}, 120), NotModelled);
+}
+
+TEST_CASE("recipe: parameters come from the kernel name") {
+    CHECK(named("nvjet_sm90_tst_128x16_64x11_4x1_v_bz_TNT").at("tile_k") == n(64));
+    CHECK(named("nvjet_sm90_qqtst_64x8_128x16_1x2_h_bz_algo2_TNT", {}, 8).at("fast_accum") == n(0));
+    CHECK(named("nvjet_sm90_qqtst_64x8_128x16_1x2_h_bz_TNT", {}, 8).at("fast_accum") == n(1));
+    const RecipeValues wmma = named("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2_tn_align2>(P)");
+    CHECK(wmma.at("block_k") == n(128));
+    CHECK(wmma.at("instruction_k") == n(16));
+    const RecipeValues ampere = named("ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x6_tn");
+    CHECK(ampere.at("slices") == n(2));
+    CHECK(ampere.at("block_k") == n(64));
+}
+
+TEST_CASE("recipe: what has to be recorded is never guessed") {
+    const std::string split = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
+    CHECK_THROWS_AS(named(split), NotModelled);
+    CHECK(named(split, {{"split_k", n(2)}}).at("split_k") == n(2));
+    CHECK_THROWS_AS(named(split, {{"tile_k", n(32)}, {"split_k", n(2)}}), InputError);  // the name says 64
+    CHECK_THROWS_AS(named(split, {{"split_k", n(0)}}), InputError);   // out of range
+    CHECK_THROWS_AS(named(split, {{"splitk", n(2)}}), InputError);    // unknown
+    CHECK(match_recipe({"nvjet_sm90_hhh_64x8_64x16_4x1_v_bz_TNT"}) == nullptr);
+    CHECK(match_recipe({"ampere_h16816gemm_64x64_ldg8_stages_64x6_tn"}) == nullptr);  // fp16 accumulation is another order
+    CHECK(match_recipe({"nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", "some_other_kernel"}) == nullptr);
+    CHECK(match_recipe({split, "void cublasLt::splitKreduce_kernel<32, 16, int>(P)"}) == &find_recipe("cublas.nvjet"));
+    CHECK_THROWS_AS(find_recipe("cublas.nvjat"), NotModelled);
+}
+
+TEST_CASE("glob_match: stars match any run, everything else itself") {
+    CHECK(glob_match("a*c", "abbbc"));
+    CHECK(glob_match("*b*", "abc"));
+    CHECK(glob_match("*", ""));
+    CHECK_FALSE(glob_match("a*c", "abcd"));
+    CHECK_FALSE(glob_match("", "a"));
+    CHECK(glob_match("a*b*c", "a_b_b_c"));
+}

@@ -1,0 +1,227 @@
+"""Captures matrix products of PyTorch on mirrored synthetic inputs: outputs are pure rounding.
+
+    python3 capture_gemm.py OUT_DIR NAME {ktail,sweep} [--count N]
+
+Writes NAME.json (one entry per case: shape, dtypes, seeds, sampled rows and columns, kernels with grid, block and
+shared memory, what cuBLASLt logged, SHA-256 of the whole output) and NAME.safetensors (the samples).
+The case list is a fixed pseudo-random sequence. Inputs: x[M,K] even, w[N,K] odd mirrored (synthetic.py); `*_nn` tags
+multiply by the transposed copy of w; B > 0: batched, x[B,M,K], w[B,N,K]. scaled_mm scales are one float32 or, row-wise,
+vectors [M] and [N], all synthetic with exp2 -3 plus 1.0 (seeds sa, sb).
+"""
+import argparse
+import json
+import os
+import random
+import warnings
+
+from gpu_trace import Recorder, environment  # first: chooses the cuBLASLt log file
+import torch
+import torch.nn.functional as F
+from synthetic import DTYPES, mirrored, save, self_check, sha256, spread, synthetic
+
+# (N, K) of the linear layers of current language models
+LLM_SHAPES = [(4096, 2560), (1024, 2560), (2560, 4096), (9728, 2560), (2560, 9728), (4096, 4096), (1024, 4096),
+              (14336, 4096), (4096, 14336), (3584, 3584), (512, 3584), (18944, 3584), (3584, 18944), (2048, 1024),
+              (1024, 2048), (3072, 1024), (1024, 3072), (896, 896), (128, 896), (4864, 896), (896, 4864), (5120, 5120),
+              (13824, 5120), (5120, 13824), (2048, 2048), (8192, 2048), (2048, 8192), (3072, 3072), (8192, 3072),
+              (6144, 4096), (2304, 768), (768, 768), (3072, 768), (768, 3072), (1536, 1536), (8960, 1536),
+              (1536, 8960), (2880, 4096), (2688, 2304), (9216, 2304)]
+TOKENS = [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33, 48, 64, 65, 96, 100, 127, 128, 129, 160, 200, 255, 256, 257,
+          300, 384, 500, 512, 640, 777, 1000, 1024, 1536, 2000, 2048]
+LARGEST_OUTPUT = 24 << 20
+
+
+def case(tag, M, N, K, indtype, B=0, **more):
+    x, w = {"e4m3": (2, 1), "e5m2": (2, 1)}.get(indtype, (4, 3))
+    return dict(tag=tag, M=M, N=N, K=K, B=B, indtype=indtype, xseed=2000 + K, wseed=1000 + 7 * N + K, xexp=x, wexp=w,
+                **more)
+
+
+def ktail_cases():
+    """bf16 nvjet with K a multiple of 8 but not of 64."""
+    out = []
+    ks = [8, 24, 40, 56, 72, 88, 104, 120, 136, 200, 328, 520, 776, 1000, 1352, 2056, 2568, 3080, 4104, 5128, 7688,
+          9736, 11528, 14344]
+    rng = random.Random(1)
+    for K in ks:
+        for M in rng.sample([1, 2, 5, 8, 16, 17, 33, 64, 100, 128, 200, 256, 300], 5):
+            out.append(case("ktail", M, rng.choice([128, 256, 512, 1024, 1536, 2048, 2560, 4096]), K, "bf16"))
+    for M, N, K in [(16, 2560, 11528), (1, 2560, 11528), (64, 2560, 11528), (100, 256, 11528), (300, 128, 11528),
+                    (33, 4096, 2568), (100, 512, 2568), (8, 128, 14344), (16, 128, 14344), (64, 256, 9736)]:
+        out.append(case("ktail", M, N, K, "bf16"))
+    for M, N, K in [(16, 2560, 11528), (64, 512, 2568), (100, 128, 5128), (8, 1024, 7688)]:
+        out.append(case("ktail", M, N, K, "fp16"))
+    return out
+
+
+def sweep_cases(count):
+    rng = random.Random(20261129)
+
+    def llm():
+        while True:
+            M = rng.choice(TOKENS)
+            N, K = rng.choice(LLM_SHAPES)
+            if M * N <= LARGEST_OUTPUT:
+                return M, N, K
+
+    def odd():
+        while True:
+            M = rng.choice(TOKENS + [rng.randrange(1, 700)])
+            N = rng.choice([1, 2, 3, rng.randrange(4, 80), rng.randrange(80, 3000), 4 * rng.randrange(5, 900),
+                            2 * rng.randrange(5, 1500)])
+            K = rng.choice([rng.randrange(2, 70), rng.randrange(70, 5000), 2 * rng.randrange(10, 2500),
+                            4 * rng.randrange(10, 2500)])
+            return M, N, K
+
+    def batched():
+        return (rng.choice([1, 2, 5, 16, 17, 33, 64, 100, 128, 200, 257]), rng.choice([16, 33, 64, 65, 80, 128, 200, 256]),
+                rng.choice([8, 31, 33, 64, 72, 96, 128, 192, 256, 500, 1000]))
+
+    half = ("bf16", "bf16", "fp16")
+    makers = [
+        (24, lambda: case("linear", *llm(), rng.choice(half))),
+        (14, lambda: case("odd", *odd(), rng.choice(half))),
+        (7, lambda: case("linear_nn", *llm(), rng.choice(half))),
+        (5, lambda: case("odd_nn", *odd(), rng.choice(half))),
+        (6, lambda: bias(case("bias", *llm(), rng.choice(half)))),
+        (5, lambda: bias(case("odd_bias", *odd(), rng.choice(half)))),
+        (5, lambda: case("fp32_tn", *rng.choice([llm, odd])(), "fp32")),
+        (3, lambda: case("fp32_nn", *rng.choice([llm, odd])(), "fp32")),
+        (2, lambda: bias(case("fp32_bias", *rng.choice([llm, odd])(), "fp32"))),
+        (4, lambda: case("tf32_tn", *rng.choice([llm, odd])(), "fp32")),
+        (3, lambda: case("tf32_nn", *rng.choice([llm, odd])(), "fp32")),
+        (4, lambda: case("bmm", *batched(), rng.choice(half + ("fp32",)), B=rng.choice([2, 4, 8, 32]))),
+        (3, lambda: case("bmm_nn", *batched(), rng.choice(half + ("fp32",)), B=rng.choice([2, 4, 8, 32]))),
+        (3, lambda: cmat(case("baddbmm", *batched(), rng.choice(half), B=rng.choice([2, 4, 8])))),
+        (4, lambda: cmat(case("addmm_c", *rng.choice([llm, odd])(), rng.choice(half)))),
+        (8, lambda: scaled(*llm())),
+        (2, lambda: case("fp64_tn", *batched(), "fp64")),
+        (1, lambda: case("fp64_nn", *odd(), "fp64")),
+    ]
+
+    def bias(c):
+        return dict(c, bias=[5000 + c["N"], -10])
+
+    def cmat(c):
+        alpha, beta = rng.choice([(1, 1), (1.3, 0.7), (1, 0.5), (2, 1), (0.3, 1)])
+        return dict(c, cmat=[6000 + c["N"], -10], alpha=alpha, beta=beta)
+
+    def scaled(M, N, K):
+        # scaled_mm wants multiples of 16
+        K, N = K // 16 * 16, N // 16 * 16
+        c = case("scaled", M, N, K, rng.choice(["e4m3", "e4m3", "e4m3", "e5m2"]), wdtype="e4m3",
+                 outdtype=rng.choice(["bf16", "bf16", "fp16", "fp32"]), fast=rng.random() < 0.5,
+                 rowwise=rng.random() < 0.3, sa=7000 + M, sb=7100 + N)
+        if c["rowwise"]:
+            c["outdtype"] = "bf16"
+        return c
+
+    total = sum(weight for weight, _ in makers)
+    out = []
+    for weight, make in makers:
+        out += [make() for _ in range(max(1, round(count * weight / total)))]
+    return out
+
+
+def operands(c):
+    lead = (c["B"],) if c["B"] else ()
+    x = mirrored(synthetic(c["xseed"], (*lead, c["M"], c["K"]), c["xexp"], DTYPES[c["indtype"]]), odd=False)
+    w = mirrored(synthetic(c["wseed"], (*lead, c["N"], c["K"]), c["wexp"], DTYPES[c.get("wdtype", c["indtype"])]), odd=True)
+    more = {}
+    if c["tag"].endswith("_nn"):
+        w = w.transpose(-1, -2).contiguous()
+    if "bias" in c:
+        more["bias"] = synthetic(c["bias"][0], (c["N"],), c["bias"][1], DTYPES[c["indtype"]])
+    if "cmat" in c:
+        more["c"] = synthetic(c["cmat"][0], (*lead, c["M"], c["N"]), c["cmat"][1], DTYPES[c["indtype"]])
+    if "sa" in c:
+        shapes = ((c["M"], 1), (1, c["N"])) if c["rowwise"] else ((1,), (1,))
+        more["scales"] = [synthetic(seed, shape, -3, torch.float32, plus=1.0)
+                          for seed, shape in zip((c["sa"], c["sb"]), shapes)]
+        if not c["rowwise"]:
+            more["scales"] = [s.reshape(()) for s in more["scales"]]
+    return x, w, more
+
+
+def run(c, x, w, more):
+    tag = c["tag"]
+    torch.backends.cuda.matmul.allow_tf32 = tag.startswith("tf32")
+    if tag == "scaled":
+        return torch._scaled_mm(x, w.t(), scale_a=more["scales"][0], scale_b=more["scales"][1],
+                                out_dtype=DTYPES[c["outdtype"]], use_fast_accum=c["fast"])
+    if tag == "baddbmm":
+        return torch.baddbmm(more["c"], x, w.transpose(1, 2), alpha=c["alpha"], beta=c["beta"])
+    if tag == "addmm_c":
+        return torch.addmm(more["c"], x, w.t(), alpha=c["alpha"], beta=c["beta"])
+    if tag == "bmm":
+        return torch.bmm(x, w.transpose(1, 2))
+    if tag.endswith("_nn"):
+        return torch.matmul(x, w)
+    return F.linear(x, w, more.get("bias"))
+
+
+def capture(cases, first_id):
+    """Runs the cases under one profiler; returns entries and samples."""
+    entries, samples = [], {}
+    recorder = Recorder()
+    with recorder, torch.no_grad():
+        for i, c in enumerate(cases):
+            entry = dict(id=first_id + i, **c)
+            try:
+                inputs = operands(c)
+                torch.cuda.synchronize()
+                with recorder.mark(str(i)):
+                    out = run(c, *inputs)
+                    torch.cuda.synchronize()
+                entry["same"] = bool(torch.equal(out.view(torch.uint8), run(c, *inputs).view(torch.uint8)))
+            except RuntimeError as error:  # a shape the library refuses is a result too
+                entry["error"] = str(error).splitlines()[0][:200]
+                entries.append(entry)
+                continue
+            entry["dtype"] = str(out.dtype).removeprefix("torch.")
+            out3 = out if c["B"] else out[None]
+            entry["bs"] = spread(out3.shape[0], 3)
+            entry["rows"] = spread(c["M"], 4 if c["B"] else 8)
+            entry["cols"] = spread(c["N"], 40)
+            entry["sha256_full"] = sha256(out)
+            entry["key"] = f"c{entry['id']}"
+            samples[entry["key"]] = out3[entry["bs"]][:, entry["rows"]][:, :, entry["cols"]].clone()
+            entries.append(entry)
+    kernels = {}
+    for name, grid, block, shared, marks in recorder.kernels:
+        if marks:
+            kernels.setdefault(marks[-1], []).append([name, grid, block, shared])
+    for i, entry in enumerate(entries):
+        entry["kernels"] = kernels.get(str(i), [])
+        entry["ltlog"] = recorder.log.get(str(i), [])
+    return entries, samples
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out")
+    parser.add_argument("name")
+    parser.add_argument("which", choices=["ktail", "sweep"])
+    parser.add_argument("--count", type=int, default=900)
+    parser.add_argument("--only", type=int)
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    os.makedirs(args.out, exist_ok=True)
+    self_check()
+    cases = (ktail_cases() if args.which == "ktail" else sweep_cases(args.count))[:args.only]
+    entries, samples = [], {}
+    for first in range(0, len(cases), 100):
+        part, tensors = capture(cases[first:first + 100], first)
+        entries += part
+        samples.update(tensors)
+        print(args.name, len(entries), "of", len(cases), flush=True)
+    save(os.path.join(args.out, args.name + ".safetensors"), samples, environment())
+    with open(os.path.join(args.out, args.name + ".json"), "w") as f:
+        f.write("[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries) + "\n]\n")
+    for e in entries:
+        if "error" in e or not e["kernels"] or not e.get("same", True):
+            print("look:", e["id"], e["tag"], e["M"], e["N"], e["K"], e["indtype"], e.get("error"), e.get("same"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Turns captures into replay manifests. Standard library only; nothing is computed, only rewritten.
+
+    python3 make_manifests.py layers CAPTURE_DIR OUT_DIR       decoder_layer manifests, one or two per capture
+    python3 make_manifests.py gemm CASES.json OUT.json         one manifest with an op per matrix product
+    python3 make_manifests.py instructions DIR OUT.json        one manifest with an op per instruction and input class
+
+Layers: NAME.json expects the SHA-256 of every stage (whole tensors); NAME.sampled.json expects the sampled rows and
+columns kept in NAME.safetensors beside it, so that a replay may compute only those.
+"""
+import argparse
+import json
+import os
+import re
+import struct
+
+PAST = ("k_cache", "v_cache")  # post-rotary keys and values [kv heads, cached, head dim] that precede the new tokens
+
+
+def write(path, manifest):
+    with open(path, "w") as f:
+        json.dump(manifest, f, separators=(",", ":"))
+        f.write("\n")
+
+
+def synthetic(seed, exp2, dtype, shape, **more):
+    return {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
+
+
+def log_field(log, name):
+    found = re.search(name + r"=(\S+)", log["algo"])
+    return found.group(1) if found else None
+
+
+def gemm_kernel(names, log):
+    """kernel_names and params of one matrix product."""
+    params = {}
+    if log:
+        split = log_field(log[-1], "numSplitsK")
+        if split:
+            params["split_k"] = int(split)
+        reduction = log_field(log[-1], "reductionScheme")
+        if reduction and not names[0].startswith("nvjet"):
+            params["reduction"] = reduction.lower()
+    return {"kernel_names": names, "params": params}
+
+
+def layer_stage(linear):
+    kernel = {"kernel": "cublas.nvjet", "params": {"split_k": linear["split_k"]}}
+    found = re.match(r"nvjet_sm90_[a-z]+_\d+x\d+_(\d+)x", linear["kernels"][0])
+    if not found:
+        raise SystemExit("not an nvjet kernel: " + linear["kernels"][0])
+    kernel["params"]["tile_k"] = int(found.group(1))
+    return kernel
+
+
+def layer_manifests(capture, payload):
+    software = {k: v for k, v in capture["software"].items() if k != "gpu"}
+    tensors = {"hidden": synthetic(capture["x"]["seed"], capture["x"]["exp2"], "bf16", [capture["M"], capture["H"]])}
+    for name, w in capture["weights"].items():
+        more = {"plus": 1.0} if w["kind"] == "norm" else {}
+        tensors["layer." + name] = synthetic(w["seed"], w["exp2"], "bf16", w["shape"], **more)
+    tensors["inv_freq"] = {"file": payload, "key": "inv_freq"}
+    inputs = {"hidden": "hidden", "weights": "layer.", "inv_freq": "inv_freq"}
+    params = {
+        "model": capture["model"],
+        "config": {
+            "hidden_size": capture["H"], "num_attention_heads": capture["nh"], "num_key_value_heads": capture["nkv"],
+            "head_dim": capture["hd"], "intermediate_size": capture["ffn"], "rms_norm_eps": capture["eps"],
+            "rope_theta": capture["theta"],
+        },
+        "positions": list(range(capture["first_position"], capture["first_position"] + capture["M"])),
+        "kernels": {stage: layer_stage(linear) for stage, linear in capture["linears"].items()},
+    }
+    attention = [k[0] for k in capture["kernels"] if k[3] == "attention"]
+    if capture["impl"] == "flash":
+        params["attention"] = "torch.flash2"
+    elif capture["impl"] == "eager":
+        params["attention"] = "eager"
+        log = capture["attention_ltlog"]
+        products = [k for k in attention if "gemm" in k.lower() or "nvjet" in k or "splitKreduce" in k]
+        for stage, entry, names in zip(("scores", "context"), log, split_products(products)):
+            params["kernels"][stage] = gemm_kernel(names, [entry])
+    else:
+        params["attention"] = attention[0]
+    if capture["cached"]:
+        for name, key in zip(PAST, ("k", "v")):
+            cache = capture["cache"][key]
+            tensors[name] = synthetic(cache["seed"], cache["exp2"], "bf16", cache["shape"])
+            inputs[name] = name
+    stages = {k: v for k, v in capture["stages"].items() if k not in ("inv_freq", "cos", "sin", "hidden_in")}
+    out = {}
+    for variant in ("full", "sampled"):
+        more, expect = {}, {}
+        for stage, info in stages.items():
+            if variant == "full":
+                expect[stage] = {"sha256": info["sha256"]}
+            else:
+                more["expected." + stage] = {"file": payload, "key": stage}
+                expect[stage] = {"tensor": "expected." + stage}
+                if "rows" in info:
+                    expect[stage].update(rows=info["rows"], cols=info["cols"])
+        op = {"id": "layer", "op": "decoder_layer", "in": inputs, "out": {s: s for s in stages}, "out_dtype": "bf16",
+              "params": params, "expect": expect}
+        out[variant] = {"bitreplay": 1, "gpu": "h200", "software": software, "tensors": {**tensors, **more}, "ops": [op]}
+    return out
+
+
+def split_products(names):
+    """Groups kernel names into matrix products: a product's reduction follows it."""
+    groups = []
+    for name in names:
+        if groups and "splitKreduce" in name:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return groups
+
+
+def layers(args):
+    os.makedirs(args.out, exist_ok=True)
+    for file in sorted(os.listdir(args.source)):
+        if not file.endswith(".json"):
+            continue
+        with open(os.path.join(args.source, file)) as f:
+            capture = json.load(f)
+        name = capture["tag"]
+        manifests = layer_manifests(capture, name + ".safetensors")
+        write(os.path.join(args.out, name + ".json"), manifests["full"])
+        write(os.path.join(args.out, name + ".sampled.json"), manifests["sampled"])
+
+
+def gemm(args):
+    with open(args.source) as f:
+        cases = json.load(f)
+    payload = os.path.basename(args.source).replace(".json", ".safetensors")
+    tensors, ops = {}, []
+    for c in cases:
+        if c["B"] or "error" in c or c["tag"].startswith(("tf32", "fp32", "fp64", "addmm")):
+            continue  # no op of version 1 names these
+        name = c["key"]
+        wdtype = c.get("wdtype", c["indtype"])
+        tensors[name + ".x"] = synthetic(c["xseed"], c["xexp"], c["indtype"], [c["M"], c["K"]], mirror="even")
+        # `_nn` cases multiply by a transposed copy: the same sums
+        tensors[name + ".w"] = synthetic(c["wseed"], c["wexp"], wdtype, [c["N"], c["K"]], mirror="odd")
+        tensors[name + ".y"] = {"file": payload, "key": name}
+        op = {"id": f"{name}_{c['tag']}_{c['M']}x{c['N']}x{c['K']}", "op": "linear",
+              "in": {"x": name + ".x", "w": name + ".w"}, "out": name + ".out", "out_dtype": c["dtype"],
+              "expect": {"tensor": name + ".y", "rows": c["rows"], "cols": c["cols"]}}
+        products = [k[0] for k in c["kernels"] if not k[0].startswith("void at::native")]
+        op.update(gemm_kernel(products, c["ltlog"]))
+        if "bias" in c:
+            tensors[name + ".b"] = synthetic(c["bias"][0], c["bias"][1], c["indtype"], [c["N"]])
+            op["in"]["bias"] = name + ".b"
+        if c["tag"] == "scaled":
+            op["op"] = "scaled_linear"
+            for key, seed, extent in (("x_scale", c["sa"], c["M"]), ("w_scale", c["sb"], c["N"])):
+                tensors[f"{name}.{key}"] = synthetic(seed, -3, "fp32", [extent if c["rowwise"] else 1], plus=1.0)
+                op["in"][key] = f"{name}.{key}"
+            op["params"]["fast_accum"] = int(c["fast"])
+        ops.append(op)
+    write(args.out, {"bitreplay": 1, "gpu": "h200", "software": {"torch": "2.11.0+cu130", "cublasLt": "13.1"},
+                     "tensors": tensors, "ops": ops})
+    print(len(ops), "of", len(cases), "cases")
+
+
+def instructions(args):
+    tensors, ops = {}, []
+    for file in sorted(os.listdir(args.source)):
+        if not file.endswith(".safetensors"):
+            continue
+        with open(os.path.join(args.source, file), "rb") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        instruction = header["__metadata__"]["instruction"]
+        relative = os.path.relpath(os.path.join(args.source, file), os.path.dirname(args.out) or ".")
+        for key in header:
+            if not key.endswith(".d"):
+                continue
+            kind = key[:-2]
+            names = {part: f"{instruction}.{kind}.{part}" for part in "abcd"}
+            tensors.update({name: {"file": relative, "key": f"{kind}.{part}"} for part, name in names.items()})
+            ops.append({"id": f"{instruction}.{kind}", "op": "mma", "in": {part: names[part] for part in "abc"},
+                        "out": f"{instruction}.{kind}.out", "params": {"instruction": instruction},
+                        "expect": {"tensor": names["d"]}})
+    write(args.out, {"bitreplay": 1, "gpu": "h200", "tensors": tensors, "ops": ops})
+    print(len(ops), "instruction captures")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["layers", "gemm", "instructions"])
+    parser.add_argument("source")
+    parser.add_argument("out")
+    args = parser.parse_args()
+    {"layers": layers, "gemm": gemm, "instructions": instructions}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
