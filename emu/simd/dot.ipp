@@ -10,6 +10,7 @@ using simd::WalkShape;
 using simd::WalkTask;
 using F = Simd::F;
 using I = Simd::I;
+using Size = decltype(sizeof 0);
 constexpr int vectors = Simd::columns / Simd::lanes;
 static_assert(vectors == 4);
 
@@ -17,7 +18,8 @@ static_assert(vectors == 4);
 
 template <int n>
 struct Index {
-    static constexpr int value = n;
+    static constexpr auto value = static_cast<Size>(n);  // of an array
+    static constexpr int number = n;
 };
 /// Calls body with Index<0>, Index<1>, … so that register arrays are indexed by constants.
 template <int n, int i = 0, class Body>
@@ -131,15 +133,16 @@ __attribute__((noinline)) F wide_block(int length, const float* a, const float* 
 template <int length, Result result, bool wide, int rows>
 __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row, int column, std::int64_t first, std::int64_t blocks,
                                          float* acc, std::int64_t acc_stride) {
+    constexpr auto R = static_cast<Size>(rows), V = static_cast<Size>(vectors);
     const WalkShape& shape = *task.shape;
     const std::int32_t align = shape.align_bits;
-    const float* a[rows];
-    const std::uint32_t* a_scale[rows];
-    I base[rows], lowest_safe[rows];
+    const float* a[R];
+    const std::uint32_t* a_scale[R];
+    I base[R], lowest_safe[R];
     unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-        a[r.value] = task.a + (row + r.value) * task.a_stride + first;
-        a_scale[r.value] = task.a_scale + (row + r.value) * task.a_stride + first;
-        const std::int32_t top = task.a_top[row + r.value] + task.b_top;
+        a[r.value] = task.a + (row + r.number) * task.a_stride + first;
+        a_scale[r.value] = task.a_scale + (row + r.number) * task.a_stride + first;
+        const std::int32_t top = task.a_top[row + r.number] + task.b_top;
         // At or below: an operand clamped to exponent_floor could be the largest, or 2^(top - F) is subnormal.
         const std::int32_t low = top + simd::exponent_floor > align - 127 ? top + simd::exponent_floor : align - 127;
         base[r.value] = constant((top + 127) << 23);
@@ -154,7 +157,7 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
     [[maybe_unused]] const I wrap_bits = constant(shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit))));
     constexpr unsigned all = (1U << Simd::lanes) - 1;
 
-    typename Simd::B relative[rows];  // largest product exponent of the block, one byte per column
+    Simd::B relative[R];  // largest product exponent of the block, one byte per column
     const auto largest = [&](int k, bool start) BITREPLAY_INLINE {
         const auto eb = Simd::load_bytes(b_scale + k * simd::panel_columns);
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
@@ -166,18 +169,18 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
     for (int k = 1; k < length; ++k) largest(k, false);
 
     for (std::int64_t block = 0; block < blocks; ++block) {
-        I exponent[rows][vectors], sum[rows][vectors];
-        F scale[rows][vectors];
-        unsigned low[rows];
+        I exponent[R][V], sum[R][V];
+        F scale[R][V];
+        unsigned low[R];
         unsigned high = 0;
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
             I smallest{}, greatest{};
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                const F old = Simd::load(acc + r.value * acc_stride + v.value * Simd::lanes);
-                const I products = Simd::add(Simd::template shift_left<23>(Simd::template widen<v.value>(relative[r.value])), base[r.value]);
+                const F old = Simd::load(acc + r.number * acc_stride + v.number * Simd::lanes);
+                const I products = Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])), base[r.value]);
                 const I x = Simd::max(products, Simd::band(Simd::bits(old), exponent_bits));
-                smallest = v.value == 0 ? x : Simd::min(smallest, x);
-                if constexpr (result == Result::fp16) greatest = v.value == 0 ? x : Simd::max(greatest, x);
+                smallest = v.number == 0 ? x : Simd::min(smallest, x);
+                if constexpr (result == Result::fp16) greatest = v.number == 0 ? x : Simd::max(greatest, x);
                 exponent[r.value][v.value] = x;
                 scale[r.value][v.value] = Simd::real(Simd::sub(scale_bits, x));
                 sum[r.value][v.value] = Simd::truncate(Simd::mul(old, scale[r.value][v.value]));
@@ -191,9 +194,9 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
             unrolled<rows>([&](auto r) BITREPLAY_INLINE { a_scale[r.value] += length; });
         }
         for (int k = 0; k < length; ++k) {
-            F column_values[vectors];
+            F column_values[V];
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                column_values[v.value] = Simd::load(b + k * simd::panel_columns + v.value * Simd::lanes);
+                column_values[v.value] = Simd::load(b + k * simd::panel_columns + v.number * Simd::lanes);
             });
             unrolled<rows>([&](auto r) BITREPLAY_INLINE {
                 const F x = Simd::broadcast(a[r.value][k]);
@@ -206,13 +209,13 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
         }
 
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            float* const out = acc + r.value * acc_stride;
+            float* const out = acc + r.number * acc_stride;
             bool maybe_wrapped = false;
             if constexpr (wide) {
                 I most{};
                 unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
                     const I size = Simd::absolute(sum[r.value][v.value]);  // INT_MIN stays: largest as unsigned
-                    most = v.value == 0 ? size : Simd::bor(most, size);
+                    most = v.number == 0 ? size : Simd::bor(most, size);
                 });
                 maybe_wrapped = Simd::equal(Simd::band(most, wrap_bits), constant(0)) != all;
             }
@@ -220,11 +223,11 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
                 const I x = exponent[r.value][v.value];
                 const F unit = Simd::real(Simd::sub(x, unit_bits));
-                float* const place = out + v.value * Simd::lanes;
+                float* const place = out + v.number * Simd::lanes;
                 F value = finished<result>(Simd::mul(to_float<result>(sum[r.value][v.value]), unit));
                 if (!plain) [[unlikely]] {
                     const F old = Simd::load(place);
-                    const float* const columns = b + v.value * Simd::lanes;
+                    const float* const columns = b + v.number * Simd::lanes;
                     if constexpr (wide) {
                         const F wide_sum = wide_block<result>(length, a[r.value], columns, old, scale[r.value][v.value], sum[r.value][v.value]);
                         if (maybe_wrapped) value = finished<result>(Simd::mul(wide_sum, unit));
@@ -257,7 +260,7 @@ void walk_rows(const WalkTask& task, std::int64_t row, int column) {
         return;
     }
     for (std::int64_t i = 0; i < task.blocks; ++i) {
-        alignas(64) float last[rows][Simd::columns] = {};
+        alignas(64) float last[static_cast<Size>(rows)][Simd::columns] = {};
         {
             [[maybe_unused]] const TowardZero mode;
             walk_tile<length, result, wide, rows>(task, row, column, 2 * i * length, 2, last[0], Simd::columns);

@@ -2,6 +2,12 @@
 #include <cstdint>
 #include <immintrin.h>
 
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 warns about its own _mm512_undefined_ps (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 #define BITREPLAY_ISA avx512
 namespace bitreplay::avx512 {
 namespace {
