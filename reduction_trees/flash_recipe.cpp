@@ -41,8 +41,8 @@ FlashBuild read_build(JsonReader reader) {
     build.companions = texts(reader, "companions");
     build.fast_math = reader.boolean("fast_math");
     for (JsonReader item : reader.at("evidence").elements()) {
-        constexpr std::initializer_list<std::string_view> levels{"measured", "published", "unverified"};
-        const std::string level(levels.begin()[item.choice("level", levels)]);
+        item.choice("level", {"measured", "published", "unverified"});
+        const std::string level = item.text("level");
         build.evidence.push_back({integers<int>(item, "sm"), level, item.text("source")});
         item.finish();
     }

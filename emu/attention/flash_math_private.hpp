@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "arch/gpu.hpp"
+#include "arch/mufu.hpp"
 
 namespace bitreplay::detail {
 
@@ -25,6 +26,7 @@ public:
     std::uint32_t log(std::uint32_t x) const noexcept;         ///< logf
     std::uint32_t fast_log(std::uint32_t x) const noexcept;    ///< __logf
     bool fast() const noexcept { return fast_; }
+    const Mufu& unit() const noexcept { return mufu_; }
 
     /// The larger; a NaN loses against a number, +0 is larger than −0 (max.f32).
     static std::uint32_t max(std::uint32_t x, std::uint32_t y) noexcept;
@@ -32,7 +34,7 @@ public:
 private:
     std::uint32_t flush(std::uint32_t x) const noexcept;
 
-    const Gpu& gpu_;
+    const Mufu& mufu_;
     bool fast_;
 };
 

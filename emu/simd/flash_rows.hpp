@@ -9,6 +9,13 @@ namespace bitreplay::simd {
 /// Query rows that a flash-attention kernel below works on together, one per lane; arrays are [..][flash_rows].
 inline constexpr int flash_rows = 64;
 
+/// The interpolation table of ex2 (Mufu::ex2_curve): value = constant + linear·x + square·S(x), exact in double, x the
+/// `low_bits` low bits of the fraction; a value is 2^fraction in [1, 2) times a power of two.
+struct Ex2Table {
+    const double *constant, *linear, *square;
+    int low_bits;
+};
+
 /// The FP32 loops of flash attention over a tile of scores, [keys][flash_rows]. No input is NaN or +inf; −inf stands for a
 /// masked score. Every operation is the scalar one of arch/fp32.hpp.
 struct FlashRowKernels {
@@ -19,6 +26,8 @@ struct FlashRowKernels {
     void (*rescale_arguments)(const float* old_max, const float* max, float scale, float* out);
     /// s[j][r] = s[j][r]·scale − m, m = max[r]·scale, or 0 if max[r] is −inf.
     void (*arguments)(float* s, std::int64_t keys, const float* max, float scale);
+    /// x[i][r] = ex2.approx.f32(x[i][r]) for numbers that are not positive, and −inf.
+    void (*exp2)(float* x, std::int64_t count, const Ex2Table& table);
     /// sums[t][r]: adds p[j][r] for the keys j of lane t (j mod 8 / 2 = t) in order; the first by fma(sums, rescale, p), or,
     /// without rescale, as the start. keys is a multiple of 8.
     void (*add_sums)(const float* p, std::int64_t keys, const float* rescale, float* sums);

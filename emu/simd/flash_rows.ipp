@@ -71,6 +71,58 @@ void arguments(float* s, std::int64_t keys, const float* max, float scale) {
     }
 }
 
+using Half = std::int32_t __attribute__((vector_size(lanes * 2)));
+using HalfFloats = float __attribute__((vector_size(lanes * 2)));
+using Doubles = double __attribute__((vector_size(lanes * 4)));
+using Longs = std::int64_t __attribute__((vector_size(lanes * 4)));
+
+Doubles gather(const double* table, Half index) {
+#if BITREPLAY_LANES == 16
+    return _mm512_mask_i32gather_pd(__m512d{}, 0xFF, reinterpret_cast<__m256i>(index), table, 8);
+#else
+    return _mm256_mask_i32gather_pd(__m256d{}, table, reinterpret_cast<__m128i>(index), reinterpret_cast<__m256d>(Longs{} - 1), 8);
+#endif
+}
+
+/// ex2.approx.ftz of x in [−127, 0], as the scalar Mufu::ex2_ftz.
+Half ex2_ftz(HalfFloats x, const simd::Ex2Table& table) {
+    const Half size = __builtin_convertvector(x * -8388608.0F, Half);
+    const Half argument = (size & 0x7FFFFF) == 0 ? -size : ~size;
+    const Half fraction = argument & 0x7FFFFF, exponent = argument >> 23;
+    const std::int32_t low_mask = (1 << table.low_bits) - 1;
+    const Half row = fraction >> table.low_bits, low_part = fraction & low_mask;
+    // mufu_square() of arch/mufu.hpp.
+    const int half = table.low_bits - 8;
+    const std::int32_t half_mask = (1 << half) - 1;
+    const Half low = low_part & half_mask, high = low_part >> half;
+    Half square = (high * high) >> 1;
+    for (int j = 1; j < 8; ++j) square += -((high >> j) & 1) & (low >> (half - j));
+    const Doubles value = gather(table.constant, row) +
+                          gather(table.linear, row) * __builtin_convertvector(low_part, Doubles) +
+                          gather(table.square, row) * __builtin_convertvector(square, Doubles);
+    const Longs bits = reinterpret_cast<Longs>(value) >> 29;  // truncates to 24 significant bits
+    const Half out = (__builtin_convertvector(bits, Half) & 0x7FFFFF) | ((exponent + 127) << 23);
+    return exponent < -126 ? Half{} : out;
+}
+
+void exp2(float* x, std::int64_t count, const simd::Ex2Table& table) {
+    constexpr int half = lanes / 2;
+    for (std::int64_t i = 0; i < count * columns; i += half) {
+        HalfFloats value;
+        std::memcpy(&value, x + i, sizeof value);
+        // Below −126: the square of ex2 of half the argument.
+        const Half small = value < -126.0F;
+        const HalfFloats halved = value * 0.5F;
+        const HalfFloats reduced = small ? halved : value;
+        const HalfFloats limit = HalfFloats{} - 127.0F;
+        const Half result = ex2_ftz(reduced < limit ? limit : reduced, table);
+        const HalfFloats power = reinterpret_cast<HalfFloats>(result);
+        const HalfFloats squared = power * power;
+        const HalfFloats out = small ? squared : power;
+        std::memcpy(x + i, &out, sizeof out);
+    }
+}
+
 void add_sums(const float* p, std::int64_t keys, const float* rescale, float* sums) {
     for (int r = 0; r < columns; r += lanes) {
         Floats sum[4];
@@ -129,7 +181,7 @@ void round_fp16(float* p, std::int64_t count, std::int8_t* scale) {
 }  // namespace
 
 extern const simd::FlashRowKernels flash_row_table;
-const simd::FlashRowKernels flash_row_table{BITREPLAY_ISA_NAME, column_max,  rescale_arguments, arguments,
-                                            add_sums,           multiply,    round_bf16,        round_fp16};
+const simd::FlashRowKernels flash_row_table{BITREPLAY_ISA_NAME, column_max, rescale_arguments, arguments, exp2,
+                                            add_sums,           multiply,   round_bf16,        round_fp16};
 
 }  // namespace bitreplay::BITREPLAY_ISA
