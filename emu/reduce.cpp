@@ -1,0 +1,102 @@
+#include "emu/reduce.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "arch/fp32.hpp"
+#include "emu/fp32_rows.hpp"
+#include "emu/parallel.hpp"
+#include "emu/simd/fp32_kernels.hpp"
+#include "formats/error.hpp"
+
+namespace bitreplay {
+namespace {
+
+constexpr std::int64_t load_bytes = 16;  // one vector load of reduce_kernel
+
+/// The maximum's code. PyTorch keeps a NaN as it is and on a tie either operand, so equal values with different bits
+/// would make the order count; no capture shows it.
+std::uint64_t row_maximum(const Tensor& x, std::int64_t row) {
+    const Format& format = x.format();
+    bool any_nan = false, plus_zero = false, minus_zero = false;
+    std::uint64_t nan = 0, best = 0;
+    std::int64_t best_rank = INT64_MIN;
+    for (std::int64_t i = row * x.cols(); i < (row + 1) * x.cols(); ++i) {
+        const std::uint64_t code = x.get(i);
+        const std::uint64_t magnitude = code & ~format.sign_mask();
+        if (magnitude > format.infinity()) {
+            if (any_nan && code != nan) throw NotModelled("maximum of a row with several NaN encodings");
+            any_nan = true;
+            nan = code;
+        } else if (magnitude == 0) {
+            (code == 0 ? plus_zero : minus_zero) = true;
+        }
+        const auto rank = static_cast<std::int64_t>(magnitude) * ((code & format.sign_mask()) != 0 ? -1 : 1);
+        if (rank > best_rank) {
+            best_rank = rank;
+            best = code;
+        }
+    }
+    if (any_nan) return nan;
+    if (best_rank == 0 && plus_zero && minus_zero) throw NotModelled("maximum of a row that is zero of both signs");
+    return best;
+}
+
+}  // namespace
+
+TorchRowSum::TorchRowSum(
+    const Gpu& gpu, const Format& input, std::int64_t rows, std::int64_t width, std::int64_t storage_offset)
+    : vector_width_(load_bytes / storage_bytes(input)), width_(width), offset_(storage_offset) {
+    if (input != fp32 && input != bf16)
+        throw NotModelled("reduce_kernel on " + std::string(named(input).name) + ": no captures");
+    if (rows < 1 || width < 1) throw NotModelled("reduction of an empty tensor");
+    const TorchReduce launch = torch_reduce(
+        {rows, width, static_cast<int>(vector_width_), gpu.multiprocessors, gpu.threads_per_multiprocessor});
+    for (std::int64_t row = 0; row < std::min(rows, vector_width_); ++row) {
+        const std::int64_t shift = (offset_ + row * width_) % vector_width_;
+        if (!orders_.contains(shift)) orders_.emplace(shift, lane_order(launch, shift));
+    }
+}
+
+std::uint32_t TorchRowSum::sum(LaneSum& lanes, std::int64_t row, std::span<const std::uint32_t> values) const {
+    return lanes.sum(orders_.at((offset_ + row * width_) % vector_width_), values);
+}
+
+Tensor reduce(const ReduceTask& task) {
+    const Tensor& x = task.x;
+    if (x.rank() == 0) throw InputError("reduce needs at least one dimension");
+    const std::int64_t rows = x.rows(), width = x.cols();
+    std::vector<std::int64_t> shape(x.shape().begin(), x.shape().end() - 1);
+    Tensor out(task.result, shape);
+    if (!is_fp32_loadable(task.result)) throw NotModelled("reduce to " + std::string(named(task.result).name));
+
+    if (task.function == ReduceFunction::max) {
+        if (x.format() != task.result || (x.format() != fp32 && x.format() != bf16))
+            throw NotModelled("maximum of " + describe(x) + " as " + std::string(named(task.result).name));
+        if (width < 1) throw InputError("maximum of an empty row");
+        parallel_for(rows, 1 + 65536 / width, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t row = begin; row < end; ++row) out.set(row, row_maximum(x, row));
+        });
+        return out;
+    }
+
+    const bool squared = task.function == ReduceFunction::mean_sq;
+    // x.float() and pow(2) give fresh, aligned fp32 tensors.
+    const TorchRowSum order(task.gpu, squared ? fp32 : x.format(), rows, width, squared ? 0 : task.storage_offset);
+    const bool mean = squared || task.function == ReduceFunction::mean;
+    const std::uint32_t factor = f32::div(fp32_from_integer(rows), fp32_from_integer(rows * width));
+    parallel_for(rows, 1 + 65536 / width, [&](std::int64_t begin, std::int64_t end) {
+        LaneSum lanes;
+        std::vector<std::uint32_t> values(static_cast<std::size_t>(width));
+        for (std::int64_t row = begin; row < end; ++row) {
+            load_fp32(x, row * width, values);
+            if (squared) fp32_kernels().mul(values.data(), values.data(), values.data(), values.size());
+            std::uint32_t result = order.sum(lanes, row, values);
+            if (mean) result = f32::mul(result, factor);
+            store_fp32(out, row, {&result, 1});
+        }
+    });
+    return out;
+}
+
+}  // namespace bitreplay

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace bitreplay {
+
+/// Loops of the FP32 operations of arch/fp32.hpp over arrays of bit patterns: element i of the result equals the scalar
+/// function of elements i, NaN results canonical. `out` may be one of the inputs; otherwise arrays do not overlap.
+struct Fp32Kernels {
+    std::string_view name;
+    void (*add)(const std::uint32_t* x, const std::uint32_t* y, std::uint32_t* out, std::size_t n);
+    void (*mul)(const std::uint32_t* x, const std::uint32_t* y, std::uint32_t* out, std::size_t n);
+    void (*fma)(
+        const std::uint32_t* x, const std::uint32_t* y, const std::uint32_t* z, std::uint32_t* out, std::size_t n);
+    void (*sub_scalar)(const std::uint32_t* x, std::uint32_t c, std::uint32_t* out, std::size_t n);
+    void (*mul_scalar)(const std::uint32_t* x, std::uint32_t c, std::uint32_t* out, std::size_t n);
+    void (*div_scalar)(const std::uint32_t* x, std::uint32_t c, std::uint32_t* out, std::size_t n);
+    /// Arrays of 16-bit codes, at any address.
+    void (*widen_bf16)(const std::byte* x, std::uint32_t* out, std::size_t n);
+    /// Nearest even; NaN becomes 0x7fff.
+    void (*round_bf16)(const std::uint32_t* x, std::byte* out, std::size_t n);
+    /// acc[i*stride] = acc[i*stride] + x[i*step].
+    void (*add_strided)(
+        std::uint32_t* acc, std::size_t stride, const std::uint32_t* x, std::size_t step, std::size_t n);
+    /// acc[i*stride] = fma(x[i*step], y[i*step], acc[i*stride]).
+    void (*fma_strided)(std::uint32_t* acc,
+                        std::size_t stride,
+                        const std::uint32_t* x,
+                        const std::uint32_t* y,
+                        std::size_t step,
+                        std::size_t n);
+};
+
+/// The rows of fp32_kernels.inc that this CPU supports, fastest first; the last runs everywhere.
+std::vector<const Fp32Kernels*> fp32_kernel_rows();
+/// The first of them.
+const Fp32Kernels& fp32_kernels() noexcept;
+
+}  // namespace bitreplay
