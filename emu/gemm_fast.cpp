@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <numeric>
 
 #include "arch/fp32.hpp"
@@ -110,9 +111,12 @@ private:
     std::int64_t row_, rows_, panel_;
 };
 
-void store(const Format& format, Tensor& out, std::int64_t at, float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    out.set(at, format == fp32 ? bits : convert(fp32, format, bits));
+void store(const Format& format, std::span<const float> values, std::int64_t at, Tensor& out) {
+    if (format == fp32) {
+        std::memcpy(out.mutable_bytes().data() + at * 4, values.data(), values.size_bytes());
+        return;
+    }
+    for (const float value : values) out.set(at++, convert(fp32, format, std::bit_cast<std::uint32_t>(value)));
 }
 
 /// Copies a block of accumulators to out[row0 + i][col0 + j].
@@ -168,7 +172,7 @@ void dense(const GemmTask& task, const Method& method, const WalkLayout& layout,
                 const bool unsafe = a.special(row + i) || *a.top(row + i) + b.top(panel) + grown > simd::safe_exponent;
                 (unsafe ? scalar_rows : plain_rows).push_back(row0 + row + i);
                 const std::int64_t at = (row0 + row + i) * out.cols() + col0 + panel * width;
-                for (std::int64_t j = 0; j < cols; ++j) store(task.rule.types.d, out, at + j, tile[static_cast<std::size_t>(i * width + j)]);
+                store(task.rule.types.d, std::span(tile).subspan(static_cast<std::size_t>(i * width), static_cast<std::size_t>(cols)), at, out);
             }
             redo(task, scalar_rows, all_cols, out);
             redo(task, plain_rows, scalar_cols, out);

@@ -258,8 +258,8 @@ PackedColumns::PackedColumns(const Codes& codes, const Format& unit, const WalkL
     : count_(std::ssize(vectors)), depth_(std::ssize(layout.source)), special_(vectors.size()) {
     constexpr std::int64_t width = simd::panel_columns;
     const std::int64_t panels = (count_ + width - 1) / width;
-    values_.resize(static_cast<std::size_t>(panels * width * depth_));
-    scale_.resize(values_.size());
+    values_ = Scratch<float>(static_cast<std::size_t>(panels * width * depth_));
+    scale_ = Scratch<std::int8_t>(values_.size());
     top_.resize(static_cast<std::size_t>(panels));
     const Decoder decode(codes.format, unit);
     parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -294,7 +294,7 @@ PackedColumns::PackedColumns(const Codes& codes, const Format& unit, const WalkL
 }
 
 std::int64_t PackedColumns::bytes() const noexcept {
-    return std::ssize(values_) * static_cast<std::int64_t>(sizeof(float)) + std::ssize(scale_);
+    return static_cast<std::int64_t>(values_.size() * sizeof(float) + scale_.size());
 }
 
 }  // namespace bitreplay

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "arch/dot.hpp"
+#include "emu/scratch.hpp"
 #include "emu/simd/dot.hpp"
 #include "emu/tensor.hpp"
 #include "reduction_trees/plan.hpp"
@@ -57,8 +58,8 @@ public:
 
 private:
     std::int64_t depth_;
-    std::vector<float> values_;
-    std::vector<std::uint32_t> scale_;
+    Scratch<float> values_;
+    Scratch<std::uint32_t> scale_;
     std::vector<std::int32_t> top_;
     std::vector<std::uint8_t> special_;
 };
@@ -78,8 +79,8 @@ public:
 
 private:
     std::int64_t count_, depth_;
-    std::vector<float> values_;
-    std::vector<std::int8_t> scale_;
+    Scratch<float> values_;
+    Scratch<std::int8_t> scale_;
     std::vector<std::int32_t> top_;
     std::vector<std::uint8_t> special_;
 };

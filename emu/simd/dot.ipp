@@ -115,7 +115,7 @@ __attribute__((noinline)) F exact_block(const WalkShape& shape, int length, cons
     const I unit = Simd::sub(top, constant(254 + shape.align_bits));
     const I first = Simd::max(unit, constant(-126));
     const I second = Simd::max(Simd::sub(unit, first), constant(-126));
-    const F value = Simd::mul(Simd::mul(rounded_sum<result, wide>(sum[0], sum[1]), power(first)), power(second));
+    const F value = Simd::mul_toward_zero(Simd::mul(rounded_sum<result, wide>(sum[0], sum[1]), power(first)), power(second));
     const F out = finished<result>(Simd::select(Simd::equal(top, constant(none)), Simd::broadcast(0.0F), value));
     return Simd::select(Simd::equal(acc_raw, constant(255)), acc, out);
 }
@@ -129,6 +129,36 @@ __attribute__((noinline)) F wide_block(int length, const float* a, const float* 
     return rounded_sum<result, true>(low, Simd::sub(sum, low));
 }
 
+/// 2^(F - top) and 2^(top - F) for an exponent field in place.
+BITREPLAY_INLINE inline F scale_of(I exponent, int align) { return Simd::real(Simd::sub(constant((align + 254) << 23), exponent)); }
+BITREPLAY_INLINE inline F unit_of(I exponent, int align) { return Simd::real(Simd::sub(exponent, constant(align << 23))); }
+
+/// Exponent fields at or below this are not for the fast path: an operand clamped to exponent_floor could be the largest,
+/// or a product that underflows in fp32 could count.
+BITREPLAY_INLINE inline std::int32_t lowest_safe_exponent(int top, int align) {
+    const int clamped = top + simd::exponent_floor, small = align - 126;
+    return ((clamped > small ? clamped : small) + 127) << 23;
+}
+
+constexpr unsigned all_lanes = (1U << Simd::lanes) - 1;
+constexpr std::int32_t exponent_bits = 0x7F800000;
+
+/// Finishes a block of one row in which some lane is not for the fast path.
+template <Result result, bool wide>
+__attribute__((noinline)) void careful_block(const WalkShape& shape, int length, std::int32_t lowest_safe, const float* a, const float* b,
+                                             const std::int32_t* exponents, const std::int32_t* sums, float* acc) {
+    for (int i = 0; i < Simd::columns; i += Simd::lanes) {
+        const I x = Simd::load(exponents + i), sum = Simd::load(sums + i);
+        const F old = Simd::load(acc + i);
+        F rounded = to_float<result>(sum);
+        if constexpr (wide) rounded = wide_block<result>(length, a, b + i, old, scale_of(x, shape.align_bits), sum);
+        F value = finished<result>(Simd::mul(rounded, unit_of(x, shape.align_bits)));
+        const unsigned fast = Simd::greater(x, constant(lowest_safe)) & ~Simd::equal(x, constant(exponent_bits));
+        if ((fast & all_lanes) != all_lanes) value = Simd::select(fast, value, exact_block<result, wide>(shape, length, a, b + i, old));
+        Simd::store(acc + i, value);
+    }
+}
+
 /// `rows` rows x Simd::columns columns, `blocks` blocks of `length` products each.
 template <int length, Result result, bool wide, int rows>
 __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row, int column, std::int64_t first, std::int64_t blocks,
@@ -138,61 +168,63 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
     const std::int32_t align = shape.align_bits;
     const float* a[R];
     const std::uint32_t* a_scale[R];
-    I base[R], lowest_safe[R];
     unrolled<rows>([&](auto r) BITREPLAY_INLINE {
         a[r.value] = task.a + (row + r.number) * task.a_stride + first;
         a_scale[r.value] = task.a_scale + (row + r.number) * task.a_stride + first;
-        const std::int32_t top = task.a_top[row + r.number] + task.b_top;
-        // At or below: an operand clamped to exponent_floor could be the largest, or 2^(top - F) is subnormal.
-        const std::int32_t low = top + simd::exponent_floor > align - 127 ? top + simd::exponent_floor : align - 127;
-        base[r.value] = constant((top + 127) << 23);
-        lowest_safe[r.value] = constant((low + 127) << 23);
     });
     const float* b = task.b + first * simd::panel_columns + column;
     const std::int8_t* b_scale = task.b_scale + first * simd::panel_columns + column;
-    const I scale_bits = constant((align + 254) << 23);
-    const I unit_bits = constant(align << 23);
-    const I exponent_bits = constant(0x7F800000);
     // The largest power of two below the limit and all bits above it.
-    [[maybe_unused]] const I wrap_bits = constant(shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit))));
-    constexpr unsigned all = (1U << Simd::lanes) - 1;
+    [[maybe_unused]] const std::int32_t wrap_bits = shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit)));
+
+    // Constants and the block's exponents live in memory between uses: the loop over products needs every register.
+    struct alignas(64) Saved {
+        std::int32_t exponent[R][Simd::columns];
+        std::int32_t base[R], lowest_safe[R];
+    } saved;
+    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
+        const std::int32_t top = task.a_top[row + r.number] + task.b_top;
+        saved.base[r.value] = (top + 127) << 23;
+        saved.lowest_safe[r.value] = lowest_safe_exponent(top, align);
+    });
 
     Simd::B relative[R];  // largest product exponent of the block, one byte per column
-    const auto largest = [&](int k, bool start) BITREPLAY_INLINE {
+    const auto largest = [&](int k) BITREPLAY_INLINE {
         const auto eb = Simd::load_bytes(b_scale + k * simd::panel_columns);
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            const auto sum = Simd::add_bytes(eb, Simd::broadcast_bytes(a_scale[r.value][k]));
-            relative[r.value] = start ? sum : Simd::max_bytes(relative[r.value], sum);
+            relative[r.value] = Simd::max_bytes(relative[r.value], Simd::add_bytes(eb, Simd::broadcast_bytes(a_scale[r.value][k])));
         });
     };
-    largest(0, true);
-    for (int k = 1; k < length; ++k) largest(k, false);
+    unrolled<rows>([&](auto r) BITREPLAY_INLINE { relative[r.value] = Simd::broadcast_bytes(0x80808080U); });
+    for (int k = 0; k < length; ++k) largest(k);
 
     for (std::int64_t block = 0; block < blocks; ++block) {
-        I exponent[R][V], sum[R][V];
+        I sum[R][V];
         F scale[R][V];
-        unsigned low[R];
-        unsigned high = 0;
+        bool safe[R];
+        Simd::reload(&saved);
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
             I smallest{}, greatest{};
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
                 const F old = Simd::load(acc + r.number * acc_stride + v.number * Simd::lanes);
-                const I products = Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])), base[r.value]);
-                const I x = Simd::max(products, Simd::band(Simd::bits(old), exponent_bits));
+                const I products =
+                    Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])), constant(saved.base[r.value]));
+                const I x = Simd::max(products, Simd::band(Simd::bits(old), constant(exponent_bits)));
                 smallest = v.number == 0 ? x : Simd::min(smallest, x);
                 if constexpr (result == Result::fp16) greatest = v.number == 0 ? x : Simd::max(greatest, x);
-                exponent[r.value][v.value] = x;
-                scale[r.value][v.value] = Simd::real(Simd::sub(scale_bits, x));
+                Simd::store(saved.exponent[r.value] + v.number * Simd::lanes, x);
+                scale[r.value][v.value] = scale_of(x, align);
                 sum[r.value][v.value] = Simd::truncate(Simd::mul(old, scale[r.value][v.value]));
             });
-            low[r.value] = static_cast<unsigned>(Simd::greater(smallest, lowest_safe[r.value]));
-            if constexpr (result == Result::fp16) high |= Simd::equal(greatest, exponent_bits);
+            safe[r.value] = Simd::greater(smallest, constant(saved.lowest_safe[r.value])) == all_lanes;
+            if constexpr (result == Result::fp16) safe[r.value] &= Simd::equal(greatest, constant(exponent_bits)) == 0;
         });
 
         if (block + 1 < blocks) {  // the next block's exponents, beside this block's products
             b_scale += length * simd::panel_columns;
             unrolled<rows>([&](auto r) BITREPLAY_INLINE { a_scale[r.value] += length; });
         }
+        unrolled<rows>([&](auto r) BITREPLAY_INLINE { relative[r.value] = Simd::broadcast_bytes(0x80808080U); });
         for (int k = 0; k < length; ++k) {
             F column_values[V];
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
@@ -201,12 +233,14 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
             unrolled<rows>([&](auto r) BITREPLAY_INLINE {
                 const F x = Simd::broadcast(a[r.value][k]);
                 unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                    const F product = Simd::mul(Simd::mul(x, column_values[v.value]), scale[r.value][v.value]);
-                    sum[r.value][v.value] = Simd::add(sum[r.value][v.value], Simd::truncate(product));
+                    const F scaled = Simd::mul(Simd::mul(x, column_values[v.value]), scale[r.value][v.value]);
+                    sum[r.value][v.value] = Simd::add(sum[r.value][v.value], Simd::truncate(scaled));
+                    Simd::pin(sum[r.value][v.value]);
                 });
             });
-            largest(k, k == 0);
+            largest(k);
         }
+        Simd::reload(&saved);
 
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
             float* const out = acc + r.number * acc_stride;
@@ -217,26 +251,18 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
                     const I size = Simd::absolute(sum[r.value][v.value]);  // INT_MIN stays: largest as unsigned
                     most = v.number == 0 ? size : Simd::bor(most, size);
                 });
-                maybe_wrapped = Simd::equal(Simd::band(most, wrap_bits), constant(0)) != all;
+                maybe_wrapped = Simd::equal(Simd::band(most, constant(wrap_bits)), constant(0)) != all_lanes;
             }
-            const bool plain = low[r.value] == all && high == 0 && !maybe_wrapped;
+            if (!safe[r.value] || maybe_wrapped) [[unlikely]] {
+                alignas(64) std::int32_t sums[Simd::columns];
+                unrolled<vectors>([&](auto v) BITREPLAY_INLINE { Simd::store(sums + v.number * Simd::lanes, sum[r.value][v.value]); });
+                careful_block<result, wide>(shape, length, saved.lowest_safe[r.value], a[r.value], b, saved.exponent[r.value], sums, out);
+                return;
+            }
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                const I x = exponent[r.value][v.value];
-                const F unit = Simd::real(Simd::sub(x, unit_bits));
-                float* const place = out + v.number * Simd::lanes;
-                F value = finished<result>(Simd::mul(to_float<result>(sum[r.value][v.value]), unit));
-                if (!plain) [[unlikely]] {
-                    const F old = Simd::load(place);
-                    const float* const columns = b + v.number * Simd::lanes;
-                    if constexpr (wide) {
-                        const F wide_sum = wide_block<result>(length, a[r.value], columns, old, scale[r.value][v.value], sum[r.value][v.value]);
-                        if (maybe_wrapped) value = finished<result>(Simd::mul(wide_sum, unit));
-                    }
-                    const unsigned fast = Simd::greater(x, lowest_safe[r.value]) & ~Simd::equal(x, exponent_bits);
-                    if ((fast & all) != all)
-                        value = Simd::select(fast, value, exact_block<result, wide>(shape, length, a[r.value], columns, old));
-                }
-                Simd::store(place, value);
+                const I x = Simd::load(saved.exponent[r.value] + v.number * Simd::lanes);
+                Simd::store(out + v.number * Simd::lanes,
+                            finished<result>(Simd::mul(to_float<result>(sum[r.value][v.value]), unit_of(x, align))));
             });
         });
         b += length * simd::panel_columns;

@@ -14,9 +14,14 @@ struct Simd {
 
     static F load(const float* p) { return _mm256_loadu_ps(p); }
     static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+    static I load(const std::int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+    static void store(std::int32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
     static F broadcast(float x) { return _mm256_set1_ps(x); }
     static I broadcast(std::int32_t x) { return _mm256_set1_epi32(x); }
     static F mul(F x, F y) { return _mm256_mul_ps(x, y); }
+    static F mul_toward_zero(F x, F y) { return _mm256_mul_ps(x, y); }
+    static void reload(void* p) { asm volatile("" : : "r"(p) : "memory"); }
+    static void pin(I& x) { asm volatile("" : "+x"(x)); }
     static F add_nearest(F x, F y) { return _mm256_add_ps(x, y); }
     static I truncate(F x) { return _mm256_cvttps_epi32(x); }
     static F to_float(I x) { return _mm256_cvtepi32_ps(x); }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int toward_zero = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
 
-/// 16 fp32 or int32 lanes. Rounding is part of each instruction, so MXCSR stays as it is.
+/// 16 fp32 or int32 lanes. Directed rounding is part of the instruction, so MXCSR stays as it is.
 struct Simd {
     using F = __m512;
     using I = __m512i;
@@ -22,9 +22,15 @@ struct Simd {
 
     static F load(const float* p) { return _mm512_loadu_ps(p); }
     static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+    static I load(const std::int32_t* p) { return _mm512_loadu_si512(p); }
+    static void store(std::int32_t* p, I x) { _mm512_storeu_si512(p, x); }
     static F broadcast(float x) { return _mm512_set1_ps(x); }
     static I broadcast(std::int32_t x) { return _mm512_set1_epi32(x); }
-    static F mul(F x, F y) { return _mm512_mul_round_ps(x, y, toward_zero); }
+    static F mul(F x, F y) { return _mm512_mul_ps(x, y); }
+    static F mul_toward_zero(F x, F y) { return _mm512_mul_round_ps(x, y, toward_zero); }
+    /// Keeps a sum in its register from one step to the next.
+    static void reload(void* p) { asm volatile("" : : "r"(p) : "memory"); }
+    static void pin(I& x) { asm volatile("" : "+v"(x)); }
     static F add_nearest(F x, F y) { return _mm512_add_round_ps(x, y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
     static I truncate(F x) { return _mm512_cvttps_epi32(x); }
     static F to_float(I x) { return _mm512_cvt_roundepi32_ps(x, toward_zero); }
