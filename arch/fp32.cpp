@@ -94,17 +94,6 @@ std::uint32_t floor(std::uint32_t x) noexcept { return u(std::floor(f(x))); }
 }  // namespace f32
 
 namespace f64 {
-<<<<<<< HEAD
-namespace {
-double f(std::uint64_t bits) noexcept { return std::bit_cast<double>(bits); }
-std::uint64_t u(double value) noexcept { return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value); }
-}  // namespace
-
-std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept { return u(f(x) * f(y)); }
-std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept { return u(f(x) / f(y)); }
-std::uint64_t sqrt(std::uint64_t x) noexcept { return u(std::sqrt(f(x))); }
-std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept { return u(std::fma(f(x), f(y), f(z))); }
-=======
 std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept {
     const double value = std::fma(std::bit_cast<double>(x), std::bit_cast<double>(y), std::bit_cast<double>(z));
     return value != value ? 0xFFF8000000000000U : std::bit_cast<std::uint64_t>(value);
@@ -113,9 +102,16 @@ std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept {
     const double value = std::bit_cast<double>(x) * std::bit_cast<double>(y);
     return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
 }
->>>>>>> main
+std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept {
+    const double value = std::bit_cast<double>(x) / std::bit_cast<double>(y);
+    return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
+}
+std::uint64_t sqrt(std::uint64_t x) noexcept {
+    const double value = std::sqrt(std::bit_cast<double>(x));
+    return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
+}
 std::uint64_t from_int(std::int64_t x) noexcept { return std::bit_cast<std::uint64_t>(static_cast<double>(x)); }
-std::uint32_t to_f32(std::uint64_t x) noexcept { return bitreplay::u(static_cast<float>(f(x))); }
+std::uint32_t to_f32(std::uint64_t x) noexcept { return u(static_cast<float>(std::bit_cast<double>(x))); }
 }  // namespace f64
 
 }  // namespace bitreplay
