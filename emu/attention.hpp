@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <string_view>
 #include <vector>
 
 #include "arch/gpu.hpp"
@@ -50,12 +50,12 @@ std::int64_t flash_splits(std::int64_t blocks, std::int64_t slots, std::int64_t 
 std::uint32_t default_attention_scale(std::int64_t head_dim) noexcept;
 
 /// How to compute; every choice gives the same bits.
-enum class Engine : std::uint8_t {
-    fastest,  ///< instruction-set kernels where they apply
-    scalar,   ///< the definition
+struct FlashEngine {
+    bool fast = true;          ///< instruction-set kernels where they apply; false: the scalar definition
+    std::string_view isa = {}; ///< only the kernels of this instruction set (emu/simd/*.inc), "" for the best
 };
 
 /// Runs the call. Throws NotModelled for a GPU, head dimension or format that the recipe does not cover.
-AttentionResult flash_attention(const FlashCall& call, Engine engine = Engine::fastest);
+AttentionResult flash_attention(const FlashCall& call, const FlashEngine& engine = {});
 
 }  // namespace bitreplay

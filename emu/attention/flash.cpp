@@ -95,21 +95,57 @@ void check(const FlashCall& call) {
     if (bad(call.bounds_q, q.dim(2)) || bad(call.bounds_k, k.dim(2))) fail("the bounds must ascend from 0 to the number of rows");
 }
 
-/// Fills in what a thread block without key tiles writes.
-void run_block(const FlashProblem& problem, const FlashBlock& block, Engine engine, std::span<std::uint32_t> o,
-               std::span<std::uint32_t> lse) {
-    if (block.first_tile >= block.last_tile) {
-        std::fill(o.begin(), o.end(), 0);
-        std::fill(lse.begin(), lse.end(), problem.partial ? 0xFF800000 : 0x7F800000);
-        return;
+/// Runs the thread blocks of one problem. Blocks of one key head and sequence follow each other in `blocks`.
+class Runner {
+public:
+    Runner(const FlashProblem& problem, const FlashEngine& engine) : problem_(problem) {
+        if (!engine.fast) return;
+        for (const simd::FlashRowKernels* kernels : simd::flash_row_kernels())
+            if (kernels_ == nullptr && (engine.isa.empty() || kernels->name == engine.isa)) kernels_ = kernels;
+        isa_ = engine.isa;
     }
-    static_cast<void>(engine);
-    flash_block_scalar(problem, block, o, lse);
-}
+
+    /// Calls result(block, part, o, lse) for every block of every part; lists[part] are the blocks of that part.
+    template <class Result>
+    void operator()(const std::vector<std::vector<FlashBlock>>& lists, const Result& result) const {
+        const std::vector<FlashBlock>& blocks = lists.front();
+        const auto d = static_cast<std::size_t>(problem_.call.q.cols());
+        for (std::size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
+            while (end < blocks.size() && blocks[end].kv_row == blocks[begin].kv_row && blocks[end].keys == blocks[begin].keys) ++end;
+            const FlashBlock& head = blocks[begin];
+            const auto pack = head.keys == 0 ? nullptr : detail::FlashPack::make(problem_, head.kv_row, head.keys, kernels_, isa_);
+            const std::int64_t parts = std::ssize(lists);
+            parallel_for(static_cast<std::int64_t>(end - begin) * parts, 1, [&](std::int64_t first, std::int64_t last) {
+                for (std::int64_t n = first; n < last; ++n) {
+                    const auto part = static_cast<std::size_t>(n % parts);
+                    const FlashBlock& block = lists[part][begin + static_cast<std::size_t>(n / parts)];
+                    std::vector<std::uint32_t> o(static_cast<std::size_t>(block.rows) * d), lse(static_cast<std::size_t>(block.rows));
+                    run(block, pack.get(), o, lse);
+                    result(block, part, o, lse);
+                }
+            });
+        }
+    }
+
+private:
+    void run(const FlashBlock& block, const detail::FlashPack* pack, std::span<std::uint32_t> o, std::span<std::uint32_t> lse) const {
+        if (block.first_tile >= block.last_tile) {
+            std::fill(o.begin(), o.end(), 0);
+            std::fill(lse.begin(), lse.end(), problem_.partial ? 0xFF800000 : 0x7F800000);
+            return;
+        }
+        if (pack != nullptr && flash_block_fast(problem_, block, *pack, o, lse)) return;
+        flash_block_scalar(problem_, block, o, lse);
+    }
+
+    const FlashProblem& problem_;
+    const simd::FlashRowKernels* kernels_ = nullptr;
+    std::string_view isa_;
+};
 
 }  // namespace
 
-AttentionResult flash_attention(const FlashCall& original, Engine engine) {
+AttentionResult flash_attention(const FlashCall& original, const FlashEngine& engine) {
     check(original);
     FlashCall call = original;
     const FlashPlan plan = plan_flash(call);
@@ -119,7 +155,6 @@ AttentionResult flash_attention(const FlashCall& original, Engine engine) {
                                call.scale, times_log2e(call.scale), plan.splits > 1};
 
     const auto d = static_cast<std::size_t>(call.q.cols());
-    const std::int64_t rows = call.q.rows();
     AttentionResult result{Tensor(call.q.format(), shape), Tensor(fp32, {shape[0], shape[1], shape[2]})};
     const auto store = [&](std::int64_t row, std::span<const std::uint32_t> o, std::uint32_t lse) {
         for (std::size_t i = 0; i < d; ++i)
@@ -127,40 +162,28 @@ AttentionResult flash_attention(const FlashCall& original, Engine engine) {
         result.lse.set(row, lse);
     };
 
-    const Blocks blocks(call, plan);
+    std::vector<std::vector<FlashBlock>> lists;
+    for (std::int64_t part = 0; part < plan.splits; ++part) lists.push_back(Blocks(call, plan).list(part));
+    const Runner runner(problem, engine);
     if (plan.splits == 1) {
-        const std::vector<FlashBlock> list = blocks.list(0);
-        parallel_for(std::ssize(list), 1, [&](std::int64_t first, std::int64_t last) {
-            for (std::int64_t n = first; n < last; ++n) {
-                const FlashBlock& block = list[static_cast<std::size_t>(n)];
-                std::vector<std::uint32_t> o(static_cast<std::size_t>(block.rows) * d), lse(static_cast<std::size_t>(block.rows));
-                run_block(problem, block, engine, o, lse);
-                for (std::size_t r = 0; r < lse.size(); ++r)
-                    store(block.q_row + static_cast<std::int64_t>(r), std::span(o).subspan(r * d, d), lse[r]);
-            }
+        runner(lists, [&](const FlashBlock& block, std::size_t, std::span<const std::uint32_t> o, std::span<const std::uint32_t> lse) {
+            for (std::size_t r = 0; r < lse.size(); ++r)
+                store(block.q_row + static_cast<std::int64_t>(r), o.subspan(r * d, d), lse[r]);
         });
         return result;
     }
 
     // Parts in memory as [row][part][d]: the combining kernel reads them row by row.
-    const auto parts = static_cast<std::size_t>(plan.splits), count = static_cast<std::size_t>(rows);
+    const auto parts = static_cast<std::size_t>(plan.splits), count = static_cast<std::size_t>(call.q.rows());
     std::vector<std::uint32_t> part_o(count * parts * d), part_lse(count * parts);
-    std::vector<std::vector<FlashBlock>> lists;
-    for (std::int64_t part = 0; part < plan.splits; ++part) lists.push_back(blocks.list(part));
-    parallel_for(std::ssize(lists[0]) * plan.splits, 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t n = first; n < last; ++n) {
-            const auto part = static_cast<std::size_t>(n % plan.splits);
-            const FlashBlock& block = lists[part][static_cast<std::size_t>(n / plan.splits)];
-            std::vector<std::uint32_t> o(static_cast<std::size_t>(block.rows) * d), lse(static_cast<std::size_t>(block.rows));
-            run_block(problem, block, engine, o, lse);
-            for (std::size_t r = 0; r < lse.size(); ++r) {
-                const std::size_t at = (static_cast<std::size_t>(block.q_row) + r) * parts + part;
-                std::copy_n(&o[r * d], d, &part_o[at * d]);
-                part_lse[at] = lse[r];
-            }
+    runner(lists, [&](const FlashBlock& block, std::size_t part, std::span<const std::uint32_t> o, std::span<const std::uint32_t> lse) {
+        for (std::size_t r = 0; r < lse.size(); ++r) {
+            const std::size_t at = (static_cast<std::size_t>(block.q_row) + r) * parts + part;
+            std::copy_n(o.begin() + static_cast<std::ptrdiff_t>(r * d), d, part_o.begin() + static_cast<std::ptrdiff_t>(at * d));
+            part_lse[at] = lse[r];
         }
     });
-    parallel_for(rows, 16, [&](std::int64_t first, std::int64_t last) {
+    parallel_for(call.q.rows(), 16, [&](std::int64_t first, std::int64_t last) {
         std::vector<std::uint32_t> o(d);
         for (std::int64_t row = first; row < last; ++row) {
             const std::size_t at = static_cast<std::size_t>(row) * parts;

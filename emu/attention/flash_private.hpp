@@ -2,11 +2,15 @@
 // Private: what the host loop hands to the scalar definition and to the fast path.
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 #include "emu/attention.hpp"
 #include "emu/attention/flash_math_private.hpp"
+#include "emu/simd/dot.hpp"
+#include "emu/simd/flash_rows.hpp"
 
 namespace bitreplay::detail {
 
@@ -39,6 +43,36 @@ void flash_block_scalar(const FlashProblem& problem,
                         const FlashBlock& block,
                         std::span<std::uint32_t> o,
                         std::span<std::uint32_t> lse);
+
+/// The keys and values of one head and sequence in the form that the fast path reads.
+class FlashPack {
+public:
+    struct Packed;
+    /// nullptr where the fast path does not apply: NaN or infinite operands, a range in which an intermediate could
+    /// overflow, fast-math, no kernel (kernels is nullptr, or no walk of that name).
+    static std::unique_ptr<const FlashPack> make(const FlashProblem& problem,
+                                                 std::int64_t kv_row,
+                                                 std::int64_t keys,
+                                                 const simd::FlashRowKernels* kernels,
+                                                 std::string_view walk_name = {});
+    ~FlashPack();
+
+    simd::WalkShape shape;
+    simd::WalkKernel walk = nullptr;
+    const simd::FlashRowKernels* kernels = nullptr;
+    std::int64_t kv_row = 0;
+    std::unique_ptr<const Packed> packed;
+
+private:
+    FlashPack() = default;
+};
+
+/// The same as flash_block_scalar, bit for bit; false if the block's queries do not allow it (o and lse are then undefined).
+bool flash_block_fast(const FlashProblem& problem,
+                      const FlashBlock& block,
+                      const FlashPack& pack,
+                      std::span<std::uint32_t> o,
+                      std::span<std::uint32_t> lse);
 
 /// Combines the parts of a split, for one row: o[i] and lse[i] are part i; out receives the sum, the result is its lse.
 std::uint32_t flash_combine_row(const FlashProblem& problem,
