@@ -23,6 +23,8 @@ struct Term {
 
 /// Truncates towards zero (sign and magnitude) to `align_bits` fraction bits below exponent `top`.
 std::int64_t align(const Term& term, int top, int align_bits) noexcept {
+    // A zero takes no part in top: its exponent may lie above it, and no shift would be wide enough.
+    if (term.significand == 0) return 0;
     const int drop = top - term.exponent + term.fraction_bits - align_bits;
     if (drop <= 0) return term.significand * (std::int64_t{1} << -drop);
     if (drop >= 63) return 0;
@@ -79,9 +81,19 @@ std::uint64_t add(const Format& format, std::uint64_t x, std::uint64_t y) noexce
 }
 
 std::uint64_t to_fp64(const Operand& x) noexcept {
-    if (x.kind == Kind::nan) return fp64.canonical_nan();
+    if (x.kind == Kind::nan) return (x.negative ? fp64.sign_mask() : 0) | fp64.infinity() | static_cast<std::uint64_t>(std::abs(x.significand));
     if (x.kind == Kind::infinity) return (x.negative ? fp64.sign_mask() : 0) | fp64.infinity();
     return round_pack(fp64, {x.negative, static_cast<Uint128>(std::abs(x.significand)), x.exponent - fp64.fraction_bits});
+}
+
+/// acc + a·b in one rounding. A NaN operand is passed on quieted with its payload, b's before acc's before a's; an invalid
+/// operation gives the default NaN: captures testdata/h200/instructions, mma f64, classes with specials.
+std::uint64_t fma_fp64(const Operand& a, const Operand& b, std::uint64_t acc) noexcept {
+    constexpr std::uint64_t quiet = std::uint64_t{1} << (fp64.fraction_bits - 1);
+    const std::uint64_t x = to_fp64(a), y = to_fp64(b);
+    for (const std::uint64_t operand : {y, acc, x})
+        if (is_nan(fp64, operand)) return operand | quiet;
+    return f64::fma(x, y, acc);
 }
 
 void decode_all(const Format& stored, const Format& unit, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept {
@@ -115,7 +127,7 @@ std::uint64_t dot_add(const DotRule& rule, std::span<const Operand> a, std::span
         std::uint64_t acc = step.from == DotStep::From::c ? c : step.from == DotStep::From::last ? last : 0;
         Format acc_format = step.from == DotStep::From::c ? rule.types.c : rule.types.d;
         if (step.kind == DotStep::Kind::fma_chain) {
-            for (std::size_t k = 0; k < a.size(); ++k) acc = f64::fma(to_fp64(a[k]), to_fp64(b[k]), acc);
+            for (std::size_t k = 0; k < a.size(); ++k) acc = fma_fp64(a[k], b[k], acc);
             last = acc;
             continue;
         }

@@ -4,8 +4,8 @@
 
 #include "formats/round.hpp"
 
-// FP32 and FP64 operations of a CUDA core, on bit patterns: IEEE 754, round to nearest even, subnormals kept, NaN results
-// canonical (0x7fffffff). The only place that uses host floating point; it needs the default MXCSR (mxcsr_is_default()).
+// FP32 and FP64 operations of a CUDA core, on bit patterns: IEEE 754, round to nearest even, subnormals kept, FP32 NaN
+// results canonical (0x7fffffff). The only place that uses host floating point; it needs the default MXCSR (mxcsr_is_default()).
 // Source: CUDA C++ programming guide (IEEE compliance of add, mul, fma, div, sqrt).
 namespace bitreplay {
 
@@ -43,8 +43,11 @@ std::uint32_t floor(std::uint32_t x) noexcept;
 }  // namespace f32
 
 namespace f64 {
+/// NaN results are 0xfff8000000000000, whatever the operands (a tensor core passes NaN operands on: see dot.cpp).
 std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept;
 std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept;
+std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept;
+std::uint64_t sqrt(std::uint64_t x) noexcept;
 std::uint64_t from_int(std::int64_t x) noexcept;  ///< cvt.rn.f64.s64
 std::uint32_t to_f32(std::uint64_t x) noexcept;   ///< cvt.rn.f32.f64
 }  // namespace f64

@@ -68,6 +68,20 @@ DotTypes read_types(const JsonReader& reader) {
     }
 }
 
+/// The types that the steps' integer arithmetic holds: products of operands with at most 10 fraction bits and an fp32 or fp16 result, or fp64
+/// throughout.
+bool steps_fit(const DotRule& rule) {
+    const auto& [d, a, b, c] = rule.types;
+    const bool wide = d == fp64;
+    if (c != d || (!wide && d != fp32 && d != fp16)) return false;
+    if (wide && (a != fp64 || b != fp64)) return false;
+    const bool narrow = std::max(rule.unit_a.fraction_bits, rule.unit_b.fraction_bits) <= tf32.fraction_bits;
+    return std::all_of(rule.steps.begin(), rule.steps.end(), [&](const DotStep& step) {
+        if (step.kind == DotStep::Kind::fma_chain) return wide;
+        return !wide && narrow && step.keep <= d.fraction_bits;
+    });
+}
+
 /// One JSON rule covers several type combinations; each becomes a DotRule.
 void read_rules(JsonReader reader, std::vector<DotRule>& out) {
     DotRule rule{};
@@ -90,10 +104,7 @@ void read_rules(JsonReader reader, std::vector<DotRule>& out) {
         rule.types = read_types(item);
         rule.unit_a = unit != nullptr ? *unit : rule.types.a;
         rule.unit_b = unit != nullptr ? *unit : rule.types.b;
-        const bool wide = rule.types.d == fp64;
-        for (const DotStep& step : rule.steps)
-            if ((step.kind == DotStep::Kind::fma_chain) != wide || step.keep > rule.types.d.fraction_bits)
-                item.fail("the steps do not fit this result type");
+        if (!steps_fit(rule)) item.fail("the steps do not fit these types");
         for (const DotRule& other : out)
             if (other.family == rule.family && other.types == rule.types)
                 for (const Shape& shape : other.shapes)

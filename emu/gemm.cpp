@@ -86,6 +86,4 @@ Tensor gemm_accumulators_scalar(const GemmTask& task) {
     return out;
 }
 
-Tensor gemm_accumulators(const GemmTask& task) { return gemm_accumulators_scalar(task); }
-
 }  // namespace bitreplay

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "arch/dot.hpp"
@@ -9,6 +10,16 @@
 #include "reduction_trees/plan.hpp"
 
 namespace bitreplay {
+
+class PackedWeights;
+
+/// Which implementation computes; for tests and benchmarks. All give the same bits.
+enum class GemmEngine : std::uint8_t {
+    automatic,  ///< the fastest that this rule and CPU have
+    scalar,     ///< the definition
+    dense,      ///< a vector kernel for every output
+    filtered,   ///< gemm_rounded only: an approximation with a proved bound, exact where the bound does not decide
+};
 
 /// out[i][j] = sum over k of x[i][k] * w[j][k] for the listed rows i and columns j, in the order of a plan.
 struct GemmTask {
@@ -20,13 +31,21 @@ struct GemmTask {
     Format result;          ///< what Merge::Precision::result stands for (the kernel's output type)
     std::span<const std::int64_t> rows;  ///< rows of x to compute, any order
     std::span<const std::int64_t> cols;  ///< rows of w to compute
+    const PackedWeights* packed = nullptr;  ///< w and cols packed before, for the same rule, instruction_k and plan
+    GemmEngine engine = GemmEngine::automatic;
+    std::string_view kernel = {};  ///< restricts dense and filtered to one row of simd/dot_kernels.inc
 };
 
 /// Accumulators [rows, cols] as codes of rule.types.d (fp32 or fp16), before the epilogue and the final rounding.
 /// Threads share out independent outputs, so the result does not depend on their number.
 Tensor gemm_accumulators(const GemmTask& task);
 
-/// The same by the scalar definition: dot_walk for every walk of the plan. Every faster path equals it bit for bit.
+/// The accumulators rounded once to `out` (nearest even): the whole epilogue of a GEMM without bias or scale. For bf16 and
+/// fp16 much faster than rounding gemm_accumulators; the same bits. `redone`: share of outputs that the filter left to the
+/// exact kernel (1 where it was not used), for benchmarks.
+Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone = nullptr);
+
+/// gemm_accumulators by the scalar definition: dot_walk for every walk of the plan. Every faster path equals it bit for bit.
 Tensor gemm_accumulators_scalar(const GemmTask& task);
 
 }  // namespace bitreplay

@@ -1,6 +1,7 @@
 #include "emu/replay.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "arch/gpu.hpp"
@@ -29,9 +30,33 @@ public:
         return cache_[name] = load(manifest_.tensors.at(name));
     }
 
+    /// Only these rows of a matrix, without reading or generating the others.
+    Tensor rows(const std::string& name, std::span<const std::int64_t> rows) {
+        const TensorSource& source = manifest_.tensors.at(name);
+        if (source.synthetic && !cache_.contains(name)) return synthetic_rows(*source.synthetic, rows);
+        return pick(get(name), rows);
+    }
+
+    /// Only these elements of a vector; a single value stays as it is.
+    Tensor elements(const std::string& name, std::span<const std::int64_t> indices) {
+        const Tensor whole = get(name);
+        if (whole.size() == 1) return whole;
+        return pick(whole.reshape({whole.size(), 1}), indices).reshape({std::ssize(indices)});
+    }
+
     void forget(const std::string& name) { cache_.erase(name); }
 
 private:
+    static Tensor pick(const Tensor& whole, std::span<const std::int64_t> rows) {
+        Tensor out(whole.format(), {std::ssize(rows), whole.cols()});
+        const auto bytes = static_cast<std::size_t>(whole.cols() * whole.element_bytes());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (rows[i] >= whole.rows()) throw InputError("row " + std::to_string(rows[i]) + " is outside " + describe(whole));
+            std::memcpy(out.mutable_bytes().data() + i * bytes, whole.bytes().data() + static_cast<std::size_t>(rows[i]) * bytes, bytes);
+        }
+        return out;
+    }
+
     Tensor load(const TensorSource& source) {
         if (source.synthetic) return synthetic(*source.synthetic);
         auto file = files_.find(source.file);
@@ -165,7 +190,19 @@ private:
     OpRequest request(const ManifestOp& op, std::size_t i) {
         OpRequest out{.id = op.id, .op = op.op, .gpu = find_gpu(op.gpu), .kernel = op.kernel, .kernel_names = op.kernel_names,
                       .params = op.params, .in = {}, .out_format = op.out_format, .recorded = {}, .rows = {}, .cols = {}};
+        // A single sampled output that nothing else needs: only those elements are computed.
+        const auto single = op.expect.find("");
+        const bool feeds = std::any_of(op.out.begin(), op.out.end(), [&](const auto& item) { return consumed_.contains(item.second); });
+        if (op.expect.size() == 1 && single != op.expect.end() && !feeds) {
+            out.rows = single->second.rows;
+            out.cols = single->second.cols;
+        }
+        const std::map<std::string, const std::vector<std::int64_t>*> sampled = sampled_inputs(op, out, i);
         for (const auto& [name, tensor] : op.in) {
+            if (const auto indices = sampled.find(name); indices != sampled.end()) {
+                out.in[name] = name == "x" || name == "w" ? tensors_.rows(tensor, *indices->second) : tensors_.elements(tensor, *indices->second);
+                continue;
+            }
             if (tensors_.has(tensor) || producer(tensor, i) < i) {
                 out.in[name] = input(tensor, i);
                 continue;
@@ -174,16 +211,29 @@ private:
             for (auto it = manifest_.tensors.lower_bound(tensor); it != manifest_.tensors.end() && it->first.starts_with(tensor); ++it)
                 out.in[name + "/" + it->first.substr(tensor.size())] = tensors_.get(it->first);
         }
+        if (sampled.contains("x")) out.rows = all_of(std::ssize(*out.rows));
+        if (sampled.contains("w")) out.cols = all_of(std::ssize(*out.cols));
         if (options_.recorded)
             for (const auto& [output, expect] : op.expect)
                 if (!expect.tensor.empty() && !expect.rows && !expect.cols) out.recorded[output] = tensors_.get(expect.tensor);
-        // A single sampled output that nothing else needs: only those elements are computed.
-        const auto single = op.expect.find("");
-        const bool feeds = std::any_of(op.out.begin(), op.out.end(), [&](const auto& item) { return consumed_.contains(item.second); });
-        if (op.expect.size() == 1 && single != op.expect.end() && !feeds) {
-            out.rows = single->second.rows;
-            out.cols = single->second.cols;
-        }
+        return out;
+    }
+
+    /// Inputs of a sampled product of which a part is enough: output row r needs row r of x, column c row c of w, and so
+    /// on for scales and bias. By input name: the indices, or nothing where a tensor comes from another op.
+    std::map<std::string, const std::vector<std::int64_t>*> sampled_inputs(const ManifestOp& op, const OpRequest& request, std::size_t i) const {
+        std::map<std::string, const std::vector<std::int64_t>*> out;
+        if (op.op != "linear" && op.op != "scaled_linear") return out;
+        const auto pick = [&](std::initializer_list<const char*> names, const std::optional<std::vector<std::int64_t>>& indices) {
+            if (!indices) return;
+            for (const char* name : names) {
+                const auto tensor = op.in.find(name);
+                if (tensor != op.in.end() && is_computed(tensor->second, i)) return;
+            }
+            for (const char* name : names) out[name] = &*indices;
+        };
+        pick({"x", "x_scale"}, request.rows);
+        pick({"w", "w_scale", "bias"}, request.cols);
         return out;
     }
 

@@ -8,6 +8,7 @@ enum class Kind : std::uint8_t { zero, finite, infinity, nan };
 
 /// A decoded number: value = (-1)^negative * significand * 2^(exponent - fraction_bits).
 /// Subnormals keep the format's minimum exponent and are not normalised. Zero has significand 0 and that exponent.
+/// A NaN has its fraction (the payload) as significand, infinity has 0; both have exponent 0.
 struct Number {
     Kind kind;
     bool negative;
@@ -22,8 +23,8 @@ constexpr Number decode(const Format& f, std::uint64_t bits) noexcept {
     const std::uint64_t fraction = code & f.fraction_mask();
     const int field = static_cast<int>((code >> f.fraction_bits) & static_cast<std::uint64_t>(f.max_field()));
     if (field == f.max_field()) {
-        if (f.specials == Specials::ieee) return {fraction != 0 ? Kind::nan : Kind::infinity, negative, 0, 0};
-        if (f.specials != Specials::none && fraction == f.fraction_mask()) return {Kind::nan, negative, 0, 0};
+        if (f.specials == Specials::ieee) return {fraction != 0 ? Kind::nan : Kind::infinity, negative, 0, fraction};
+        if (f.specials != Specials::none && fraction == f.fraction_mask()) return {Kind::nan, negative, 0, fraction};
     }
     if (field == 0 && f.has_subnormals())
         return {fraction != 0 ? Kind::finite : Kind::zero, negative, f.min_exponent(), fraction};

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -57,29 +58,52 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row[b.size()];
 }
 
-/// Parses a whole document; syntax errors, invalid UTF-8, duplicate keys and nesting beyond 64 levels are InputErrors.
-inline nlohmann::json parse_json(std::string_view text, const std::string& file) {
-    std::vector<std::set<std::string>> open;
-    std::string problem;
-    const nlohmann::json::parser_callback_t watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-        using Event = nlohmann::json::parse_event_t;
-        if (depth > 64) throw InputError(printable(file, 4096) + ": nested deeper than 64 levels");
-        if (event == Event::object_start) open.emplace_back();
-        if (event == Event::object_end) open.pop_back();
-        if (event == Event::key && !open.back().insert(parsed.get<std::string>()).second && problem.empty())
-            problem = "duplicate key \"" + parsed.get<std::string>() + "\"";
+/// The checks that nlohmann's DOM parser leaves out, as a first pass. (Its callback interface could do both in one pass,
+/// but takes quadratic time for an object with many members.)
+class JsonCheck : public nlohmann::json_sax<nlohmann::json> {
+public:
+    explicit JsonCheck(const std::string& file) : file_(file) {}
+
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(number_integer_t) override { return true; }
+    bool number_unsigned(number_unsigned_t) override { return true; }
+    bool number_float(number_float_t, const string_t&) override { return true; }
+    bool string(string_t&) override { return true; }
+    bool binary(binary_t&) override { return true; }
+    bool start_object(std::size_t) override { return open(); }
+    bool start_array(std::size_t) override { return open(); }
+    bool end_object() override { return close(); }
+    bool end_array() override { return close(); }
+    bool key(string_t& name) override {
+        if (!keys_.back().insert(name).second) input_error(file_, "", "duplicate key \"" + name + "\"");
         return true;
-    };
-    nlohmann::json document;
-    try {
-        document = nlohmann::json::parse(text.begin(), text.end(), watch);
-    } catch (const nlohmann::json::exception& error) {
+    }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
         std::string_view what = error.what();
         if (const auto at = what.find("] "); at != std::string_view::npos) what.remove_prefix(at + 2);
-        input_error(file, "not JSON", what);
+        input_error(file_, "not JSON", what);
     }
-    if (!problem.empty()) input_error(file, "", problem);
-    return document;
+
+private:
+    bool open() {
+        if (keys_.size() == 64) input_error(file_, "", "nested deeper than 64 levels");
+        keys_.emplace_back();
+        return true;
+    }
+    bool close() {
+        keys_.pop_back();
+        return true;
+    }
+    const std::string& file_;
+    std::vector<std::unordered_set<std::string>> keys_;  // of each open object or list
+};
+
+/// Parses a whole document; syntax errors, invalid UTF-8, duplicate keys and nesting beyond 64 levels are InputErrors.
+inline nlohmann::json parse_json(std::string_view text, const std::string& file) {
+    JsonCheck check(file);
+    nlohmann::json::sax_parse(text.begin(), text.end(), &check);
+    return nlohmann::json::parse(text.begin(), text.end());
 }
 
 /// A view of one JSON value that knows its file and JSON pointer. Reading checks type and range; finish() rejects

@@ -17,6 +17,10 @@ std::string text_of(const RecipeValue& value) {
     return std::holds_alternative<std::string>(value) ? std::get<std::string>(value) : std::to_string(std::get<std::int64_t>(value));
 }
 
+bool applies(const RecipeValues& when, const RecipeValues& values) {
+    return std::all_of(when.begin(), when.end(), [&](const auto& item) { return values.at(item.first) == item.second; });
+}
+
 /// Builds the tree below layer `at` for the summands of `range`.
 class Builder {
 public:
@@ -24,7 +28,7 @@ public:
 
     Plan build(std::size_t at, const std::vector<Range>& ranges) const {
         for (; at < recipe_.layers.size(); ++at)
-            if (applies(recipe_.layers[at])) break;
+            if (applies(recipe_.layers[at].when, values_)) break;
         if (at == recipe_.layers.size()) return {.kind = Plan::Kind::walk, .ranges = ranges, .parts = {}, .merge = {}};
         const RecipeLayer& layer = recipe_.layers[at];
         std::vector<std::vector<Range>> parts;
@@ -41,10 +45,6 @@ public:
     }
 
 private:
-    bool applies(const RecipeLayer& layer) const {
-        return std::all_of(layer.when.begin(), layer.when.end(), [&](const auto& item) { return values_.at(item.first) == item.second; });
-    }
-
     [[noreturn]] void not_modelled(const std::string& reason) const {
         throw NotModelled("kernel " + recipe_.name + ": " + reason + " for K = " + std::to_string(k_) + " is not modelled");
     }
@@ -199,6 +199,12 @@ RecipeValues resolve(const Recipe& recipe, RecipeValues recorded, const std::vec
 Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k) {
     if (k == 0) return {};
     return Builder(recipe, values, k).build(0, {{0, k}});
+}
+
+const RecipeBias* find_bias(const Recipe& recipe, const RecipeValues& values) noexcept {
+    for (const RecipeBias& bias : recipe.bias)
+        if (applies(bias.when, values)) return &bias;
+    return nullptr;
 }
 
 bool glob_match(std::string_view pattern, std::string_view text) noexcept {

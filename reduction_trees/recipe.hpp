@@ -44,6 +44,16 @@ struct RecipeLayer {
     Merge merge;
 };
 
+/// How a bias is added where these parameters have these values.
+struct RecipeBias {
+    enum class Add : std::uint8_t {
+        accumulator,  ///< to the accumulator in FP32, then one rounding to the output type
+        rounded,      ///< to the result already rounded to the output type, in FP32, then a second rounding
+    };
+    RecipeValues when;
+    Add add;
+};
+
 /// A family of kernels with one order of summation, from a JSON file.
 struct Recipe {
     std::string name;                      ///< as in manifests: cublas.nvjet
@@ -51,7 +61,7 @@ struct Recipe {
     std::vector<std::string> kernels;      ///< globs of CUDA kernel names that run it
     std::vector<std::string> companions;   ///< globs of kernels that may be recorded beside it
     std::vector<std::string> families;     ///< instruction families, the first that the GPU has
-    bool bias_in_accumulator = false;      ///< a bias is one FP32 addition before the final rounding
+    std::vector<RecipeBias> bias;          ///< the first that applies; none: with a bias the kernel is not modelled
     std::vector<RecipeParam> params;
     std::vector<RecipeLayer> layers;
     std::string evidence_level, evidence;  ///< measured, published or unverified; and by what
@@ -77,6 +87,9 @@ RecipeValues resolve(const Recipe& recipe,
 /// The order of a sum of k products under resolved parameters. Throws NotModelled where the recipe does not say (a
 /// residue it has no rule for). covered(plan) < k where the kernel itself drops summands.
 Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k);
+
+/// How the kernel adds a bias under resolved parameters; nullptr: not modelled.
+const RecipeBias* find_bias(const Recipe& recipe, const RecipeValues& values) noexcept;
 
 /// Shell-style match: '*' any run of characters, everything else itself.
 bool glob_match(std::string_view pattern, std::string_view text) noexcept;

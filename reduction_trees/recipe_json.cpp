@@ -74,16 +74,19 @@ std::string param_name(JsonReader& reader, const std::string& key, const Recipe&
     return item.as_text();
 }
 
+RecipeValues read_when(JsonReader reader, const Recipe& recipe) {
+    RecipeValues when;
+    for (auto& [key, item] : reader.members()) {
+        if (key != "element_bits" && recipe.find_param(key) == nullptr) item.fail("not a parameter of this recipe");
+        when[key] = value(item);
+    }
+    return when;
+}
+
 RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
     RecipeLayer layer;
     layer.kind = static_cast<RecipeLayer::Kind>(reader.choice("kind", {"split", "interleave", "blocks", "walk"}));
-    if (reader.has("when")) {
-        JsonReader when = reader.at("when");
-        for (auto& [key, item] : when.members()) {
-            if (key != "element_bits" && recipe.find_param(key) == nullptr) item.fail("not a parameter of this recipe");
-            layer.when[key] = value(item);
-        }
-    }
+    if (reader.has("when")) layer.when = read_when(reader.at("when"), recipe);
     switch (layer.kind) {
         case RecipeLayer::Kind::split:
             layer.parts = param_name(reader, "parts", recipe);
@@ -117,9 +120,13 @@ Recipe read_recipe(JsonReader reader) {
     recipe.kernels = texts(reader, "kernels");
     recipe.companions = texts(reader, "companions");
     recipe.families = texts(reader, "instruction_families");
-    recipe.bias_in_accumulator = reader.boolean("bias_in_accumulator");
     JsonReader params = reader.at("params");
     for (auto& [name, item] : params.members()) recipe.params.push_back(read_param(name, item));
+    for (JsonReader& item : reader.at("bias").elements()) {
+        RecipeValues when = read_when(item.at("when"), recipe);
+        recipe.bias.push_back({std::move(when), static_cast<RecipeBias::Add>(item.choice("add", {"accumulator", "rounded"}))});
+        item.finish();
+    }
     for (const JsonReader& item : reader.at("layers").elements()) recipe.layers.push_back(read_layer(item, recipe));
     if (recipe.layers.empty() || recipe.layers.back().kind != RecipeLayer::Kind::walk) reader.fail("the last layer must be a walk");
     JsonReader evidence = reader.at("evidence");

@@ -58,13 +58,18 @@ void check_indices(const OpRequest& request, std::span<const std::int64_t> indic
 }
 
 /// What happens to an accumulator before the final rounding, per output (indices into x rows and w rows).
-using Epilogue = std::function<std::uint32_t(std::uint32_t acc, std::int64_t row, std::int64_t col)>;
+struct Epilogue {
+    std::function<std::uint32_t(std::uint32_t acc, std::size_t row, std::size_t col)> scale;  ///< empty: none
+    std::vector<std::uint32_t> bias;                                                          ///< FP32, per column; empty: none
+};
 
-OpResult product(const OpRequest& request, const Tensor& x, const Tensor& w, const Format& out_format, const Epilogue& epilogue, bool bias) {
+OpResult product(const OpRequest& request, const Tensor& x, const Tensor& w, const Format& out_format, const Epilogue& epilogue) {
     const std::int64_t k = x.cols();
     if (k == 0) request.fail("K is 0");
     const GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), k);
-    if (bias && !kernel.recipe->bias_in_accumulator) request.not_modelled("kernel " + kernel.recipe->name + " with a bias");
+    const RecipeBias* bias = find_bias(*kernel.recipe, kernel.values);
+    if (!epilogue.bias.empty() && bias == nullptr) request.not_modelled("kernel " + kernel.recipe->name + " with a bias");
+    const bool twice = bias != nullptr && bias->add == RecipeBias::Add::rounded;
     request.params.finish();
 
     const std::vector<std::int64_t> rows = request.rows ? *request.rows : all(x.rows());
@@ -80,9 +85,13 @@ OpResult product(const OpRequest& request, const Tensor& x, const Tensor& w, con
     parallel_for(std::ssize(rows), 16, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t i = first; i < last; ++i)
             for (std::int64_t j = 0; j < std::ssize(cols); ++j) {
-                std::uint64_t value = convert(wide, fp32, acc.get(i * std::ssize(cols) + j));
-                if (epilogue)
-                    value = epilogue(static_cast<std::uint32_t>(value), rows[static_cast<std::size_t>(i)], cols[static_cast<std::size_t>(j)]);
+                const auto row = static_cast<std::size_t>(rows[static_cast<std::size_t>(i)]), col = static_cast<std::size_t>(cols[static_cast<std::size_t>(j)]);
+                auto value = static_cast<std::uint32_t>(convert(wide, fp32, acc.get(i * std::ssize(cols) + j)));
+                if (epilogue.scale) value = epilogue.scale(value, row, col);
+                if (!epilogue.bias.empty()) {
+                    if (twice) value = static_cast<std::uint32_t>(convert(out_format, fp32, convert(fp32, out_format, value)));
+                    value = f32::add(value, epilogue.bias[col]);
+                }
                 out.set(i * std::ssize(cols) + j, convert(fp32, out_format, value));
             }
     });
@@ -145,10 +154,9 @@ OpResult run_linear(const OpRequest& request) {
     check_matrix(request, w, "w");
     if (x.rank() < 1 || x.cols() != w.cols()) request.fail("K differs: x is " + describe(x) + ", w is " + describe(w));
     const Format out_format = request.out_format.value_or(x.format());
-    if (!request.in.contains("bias")) return product(request, x, w, out_format, nullptr, false);
-    const std::vector<std::uint32_t> bias = widened(request, request.input("bias"), w.rows(), "bias");
-    const Epilogue add_bias = [&](std::uint32_t acc, std::int64_t, std::int64_t col) { return f32::add(acc, bias[static_cast<std::size_t>(col)]); };
-    return product(request, x, w, out_format, add_bias, true);
+    Epilogue epilogue;
+    if (request.in.contains("bias")) epilogue.bias = widened(request, request.input("bias"), w.rows(), "bias");
+    return product(request, x, w, out_format, epilogue);
 }
 
 OpResult run_matmul(const OpRequest& request) {
@@ -157,7 +165,7 @@ OpResult run_matmul(const OpRequest& request) {
     const Tensor &a = request.input("a"), &b = request.input("b");
     check_matrix(request, b, "b");
     if (a.rank() < 1 || a.cols() != b.dim(0)) request.fail("K differs: a is " + describe(a) + ", b is " + describe(b));
-    return product(request, a, transposed(b), request.out_format.value_or(a.format()), nullptr, false);
+    return product(request, a, transposed(b), request.out_format.value_or(a.format()), {});
 }
 
 OpResult run_scaled_linear(const OpRequest& request) {
@@ -171,14 +179,12 @@ OpResult run_scaled_linear(const OpRequest& request) {
     const bool tensor_wise = x_scale.size() == 1 && w_scale.size() == 1;
     const std::vector<std::uint32_t> s_x = widened(request, x_scale, tensor_wise ? 1 : x.rows(), "x_scale");
     const std::vector<std::uint32_t> s_w = widened(request, w_scale, tensor_wise ? 1 : w.rows(), "w_scale");
-    const bool has_bias = request.in.contains("bias");
-    const std::vector<std::uint32_t> bias = has_bias ? widened(request, request.input("bias"), w.rows(), "bias") : std::vector<std::uint32_t>{};
-    const Epilogue scale = [&](std::uint32_t acc, std::int64_t row, std::int64_t col) {
-        const auto i = static_cast<std::size_t>(row), j = static_cast<std::size_t>(col);
-        const std::uint32_t scaled = tensor_wise ? f32::mul(acc, f32::mul(s_x[0], s_w[0])) : f32::mul(f32::mul(acc, s_w[j]), s_x[i]);
-        return has_bias ? f32::add(scaled, bias[j]) : scaled;
+    Epilogue epilogue;
+    epilogue.scale = [&](std::uint32_t acc, std::size_t row, std::size_t col) {
+        return tensor_wise ? f32::mul(acc, f32::mul(s_x[0], s_w[0])) : f32::mul(f32::mul(acc, s_w[col]), s_x[row]);
     };
-    return product(request, x, w, *request.out_format, scale, has_bias);
+    if (request.in.contains("bias")) epilogue.bias = widened(request, request.input("bias"), w.rows(), "bias");
+    return product(request, x, w, *request.out_format, epilogue);
 }
 
 }  // namespace bitreplay

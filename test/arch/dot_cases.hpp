@@ -45,6 +45,11 @@ inline std::vector<DistinctRule> distinct_rules() {
     return out;
 }
 
+inline std::string describe(const DistinctRule& d) {
+    const Instruction instruction{d.rule->family, d.rule->shapes.front(), d.rule->types};
+    return to_string(instruction) + " on " + d.gpus;
+}
+
 /// What the random cases reached.
 struct DotTally {
     std::atomic<std::uint64_t> compared = 0, different = 0, nan = 0, infinite = 0, zero = 0, subnormal = 0,
@@ -75,39 +80,68 @@ inline std::uint64_t random_code(const Format& f, int style, std::uint64_t rando
     return sign | field(pick(fields)) | low;
 }
 
-/// One case: codes of a, b and c.
-struct DotCase {
-    std::vector<std::uint64_t> a, b;
-    std::uint64_t c = 0;
+/// Codes to draw operands from, decoded by both sides: for each style groups of x, -x, x with its last bit flipped, and
+/// minus that.
+class OperandPool {
+public:
+    static constexpr std::size_t styles = 7, size = 1024;  // small enough for the cache
 
-    void fill(const DistinctRule& d, Random& random, DotTally& tally) {
-        const DotTypes& t = d.rule->types;
+    template <class DecodeForOracle>
+    OperandPool(const Format& stored, const Format& unit, const DecodeForOracle& decode_for_oracle, Random& random) {
+        for (std::size_t style = 0; style < styles; ++style)
+            for (std::size_t i = 0; i < size; i += 4) {
+                const std::uint64_t x = random_code(stored, static_cast<int>(style), random.next());
+                const std::uint64_t y = x ^ (std::uint64_t{1} << stored.padding_bits);
+                for (const std::uint64_t code : {x, x ^ stored.sign_mask(), y, y ^ stored.sign_mask()}) {
+                    operands_.push_back(decode_operand(stored, unit, code));
+                    values_.push_back(decode_for_oracle(code));
+                }
+            }
+    }
+    const Operand& operand(std::size_t i) const { return operands_[i]; }
+    const oracle::Value& value(std::size_t i) const { return values_[i]; }
+
+private:
+    std::vector<Operand> operands_;
+    std::vector<oracle::Value> values_;
+};
+
+/// One random case: which operands, and c.
+struct DotCase {
+    std::vector<std::size_t> a, b;
+    std::uint64_t c = 0;
+    bool cancels = false;
+
+    void fill(const DistinctRule& d, Random& random) {
+        const Format& format_c = d.rule->types.c;
         const std::uint64_t choice = random.next();
         // Shorter than the instruction now and then: the rest counts as zero.
         const auto full = static_cast<std::size_t>(d.k);
         const std::size_t k = (choice & 7) == 0 ? 1 + (choice >> 8) % full : full;
-        const int style_a = static_cast<int>((choice >> 16) % 7), style_b = static_cast<int>((choice >> 20) % 7);
-        const int same = (choice >> 24 & 1) != 0 ? style_a : style_b;
+        const std::size_t style_a = (choice >> 16) % 7,
+                          style_b = (choice >> 24 & 1) != 0 ? style_a : (choice >> 20) % 7;
+        cancels = (choice >> 32 & 3) == 0;
         a.resize(k);
         b.resize(k);
         for (std::size_t i = 0; i < k; ++i) {
-            a[i] = random_code(t.a, style_a, random.next());
-            b[i] = random_code(t.b, same, random.next());
+            const std::uint64_t bits = random.next();
+            a[i] = style_a * OperandPool::size + bits % OperandPool::size;
+            b[i] = style_b * OperandPool::size + (bits >> 32) % OperandPool::size;
         }
-        c = random_code(t.c, static_cast<int>((choice >> 28) % 7), random.next());
-        if ((choice >> 32 & 3) == 0) {
-            // Cancellation: each product meets its opposite somewhere; one is off by a little, and c may be zero.
+        c = random_code(format_c, static_cast<int>((choice >> 28) % 7), random.next());
+        if (cancels) {
+            // Each product meets its opposite somewhere; one is off by a little, and c may be zero.
             for (std::size_t i = 0; i + 1 < k; i += 2) {
-                a[i + 1] = a[i] ^ t.a.sign_mask();
+                a[i + 1] = a[i] ^ 1;
                 b[i + 1] = b[i];
             }
-            std::rotate(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(k / 3), a.end());
-            std::rotate(b.begin(), b.begin() + static_cast<std::ptrdiff_t>(k / 3), b.end());
-            if ((choice >> 34 & 1) != 0) a[0] ^= std::uint64_t{1} << t.a.padding_bits;
+            const auto turn = static_cast<std::ptrdiff_t>(k / 3);
+            std::rotate(a.begin(), a.begin() + turn, a.end());
+            std::rotate(b.begin(), b.begin() + turn, b.end());
+            if ((choice >> 34 & 1) != 0) a[0] ^= 2;
             if ((choice >> 35 & 1) != 0) c = 0;
-            ++tally.cancelled;
         }
-        if ((choice >> 40 & 15) == 0) c = (choice >> 44 & 1) != 0 ? t.c.sign_mask() : 0;
+        if ((choice >> 40 & 15) == 0) c = (choice >> 44 & 1) != 0 ? format_c.sign_mask() : 0;
     }
 };
 
@@ -115,27 +149,34 @@ inline void compare_with_oracle(const DistinctRule& d, std::uint64_t cases, std:
     const DotTypes& t = d.rule->types;
     const oracle::TensorCoreOracle oracle(d.model, t.a, t.b);
     constexpr std::uint64_t pieces = 16;
+    Random pool_random(stream);
+    const auto value_a = [&](std::uint64_t code) { return oracle.operand_a(code); };
+    const auto value_b = [&](std::uint64_t code) { return oracle.operand_b(code); };
+    const OperandPool pool_a(t.a, d.rule->unit_a, value_a, pool_random),
+        pool_b(t.b, d.rule->unit_b, value_b, pool_random);
     tbb::parallel_for(std::uint64_t{0}, pieces, [&](std::uint64_t piece) {
-        Random random(stream * pieces + piece);
+        Random random(stream * pieces + piece + 1'000'000);
         DotCase one;
         std::vector<Operand> a, b;
-        std::uint64_t different = 0, nan = 0, infinite = 0, zero = 0, subnormal = 0;
+        std::vector<oracle::Value> oracle_a, oracle_b;
+        std::uint64_t different = 0, nan = 0, infinite = 0, zero = 0, subnormal = 0, cancelled = 0;
         const std::uint64_t count = (cases + pieces - 1) / pieces;
         for (std::uint64_t i = 0; i < count; ++i) {
-            one.fill(d, random, tally);
-            a.resize(one.a.size());
-            b.resize(one.b.size());
-            for (std::size_t k = 0; k < a.size(); ++k) {
-                a[k] = decode_operand(t.a, d.rule->unit_a, one.a[k]);
-                b[k] = decode_operand(t.b, d.rule->unit_b, one.b[k]);
+            one.fill(d, random);
+            const std::size_t k = one.a.size();
+            a.resize(k), b.resize(k), oracle_a.resize(k), oracle_b.resize(k);
+            for (std::size_t j = 0; j < k; ++j) {
+                a[j] = pool_a.operand(one.a[j]), b[j] = pool_b.operand(one.b[j]);
+                oracle_a[j] = pool_a.value(one.a[j]), oracle_b[j] = pool_b.value(one.b[j]);
             }
             const std::uint64_t got = dot_add(*d.rule, a, b, one.c);
-            if (got != oracle(one.a, one.b, one.c)) ++different;
+            if (got != oracle(oracle_a, oracle_b, one.c)) ++different;
             const oracle::Value v = oracle::value_of(t.d, got);
             nan += v.kind == oracle::Class::nan;
             infinite += v.kind == oracle::Class::infinite;
             zero += v.kind == oracle::Class::finite && v.significand == 0;
             subnormal += v.kind == oracle::Class::finite && v.significand != 0 && v.significand <= t.d.fraction_mask();
+            cancelled += one.cancels;
         }
         tally.compared += count;
         tally.different += different;
@@ -143,6 +184,7 @@ inline void compare_with_oracle(const DistinctRule& d, std::uint64_t cases, std:
         tally.infinite += infinite;
         tally.zero += zero;
         tally.subnormal += subnormal;
+        tally.cancelled += cancelled;
     });
 }
 

@@ -29,28 +29,28 @@ public:
         : core_(core),
           stored_a_(a),
           stored_b_(b),
-          a_(core.kind == TensorCore::Kind::fp8_on_fp16 ? fp16 : a),
-          b_(core.kind == TensorCore::Kind::fp8_on_fp16 ? fp16 : b),
           d_(output_format(core.output)),
           round_(d_, mode(core.output)),
           nearest_(d_, {}),
           to_fp16_(fp16, {}),
           wide_(fp64, {}) {}
 
-    /// d = a.b + c; codes of the operand formats and of the output format.
-    std::uint64_t operator()(std::span<const std::uint64_t> a,
-                             std::span<const std::uint64_t> b,
-                             std::uint64_t c) const {
+    /// Operands as the unit sees them: those of an fp16 unit become fp16, so that fp8 subnormals have the exponents of
+    /// the fp16 numbers that they are.
+    Value operand_a(std::uint64_t code) const { return operand(stored_a_, code); }
+    Value operand_b(std::uint64_t code) const { return operand(stored_b_, code); }
+
+    /// d = a.b + c; c and d are codes of the output format.
+    std::uint64_t operator()(std::span<const Value> a, std::span<const Value> b, std::uint64_t c) const {
         switch (core_.kind) {
             case TensorCore::Kind::fused: return chain(a, b, c);
             case TensorCore::Kind::fp8_on_fp16: {
-                // Operands become fp16, so that fp8 subnormals have the exponents of the fp16 numbers that they are.
                 // S1: k mod 4 in {0, 1}; S2: the rest.
-                std::vector<std::uint64_t> a1, b1, a2, b2;
+                std::vector<Value> a1, b1, a2, b2;
                 for (std::size_t k = 0; k < a.size(); ++k) {
                     const bool first = k % 4 == 0 || k % 4 == 1;
-                    (first ? a1 : a2).push_back(convert(stored_a_, to_fp16_, a[k]));
-                    (first ? b1 : b2).push_back(convert(stored_b_, to_fp16_, b[k]));
+                    (first ? a1 : a2).push_back(a[k]);
+                    (first ? b1 : b2).push_back(b[k]);
                 }
                 const std::uint64_t t1 = chain(a1, b1, 0);
                 const std::uint64_t t2 = chain(a2, b2, t1);
@@ -77,7 +77,12 @@ private:
         return {Direction::nearest_even, Beyond::ieee, -1};
     }
 
-    std::uint64_t chain(std::span<const std::uint64_t> a, std::span<const std::uint64_t> b, std::uint64_t c) const {
+    Value operand(const Format& stored, std::uint64_t code) const {
+        if (core_.kind != TensorCore::Kind::fp8_on_fp16) return value_of(stored, code);
+        return value_of(fp16, convert(stored, to_fp16_, code));
+    }
+
+    std::uint64_t chain(std::span<const Value> a, std::span<const Value> b, std::uint64_t c) const {
         const auto L = static_cast<std::size_t>(core_.L);
         std::size_t k = 0;
         do {
@@ -95,7 +100,7 @@ private:
         int scale, exponent;
     };
 
-    std::uint64_t step(std::span<const std::uint64_t> a, std::span<const std::uint64_t> b, std::uint64_t c) const {
+    std::uint64_t step(std::span<const Value> a, std::span<const Value> b, std::uint64_t c) const {
         Term terms[65];
         std::size_t count = 0;
         bool nan = false, positive_infinity = false, negative_infinity = false;
@@ -105,7 +110,7 @@ private:
         if (start.kind == Class::finite && start.significand != 0)
             terms[count++] = {start.negative, start.significand, start.scale, start.exponent};
         for (std::size_t k = 0; k < a.size(); ++k) {
-            const Value x = value_of(a_, a[k]), y = value_of(b_, b[k]);
+            const Value &x = a[k], &y = b[k];
             const bool negative = x.negative ^ y.negative;
             const bool x_zero = x.kind == Class::finite && x.significand == 0;
             const bool y_zero = y.kind == Class::finite && y.significand == 0;
@@ -164,8 +169,8 @@ private:
     }
 
     /// IEEE fused multiply-add in fp64, round to nearest even.
-    std::uint64_t fma(std::uint64_t a, std::uint64_t b, std::uint64_t c) const {
-        const Value x = value_of(fp64, a), y = value_of(fp64, b), z = value_of(fp64, c);
+    std::uint64_t fma(const Value& x, const Value& y, std::uint64_t c) const {
+        const Value z = value_of(fp64, c);
         const bool x_zero = x.kind == Class::finite && x.significand == 0;
         const bool y_zero = y.kind == Class::finite && y.significand == 0;
         const bool negative = x.negative ^ y.negative;
@@ -203,7 +208,7 @@ private:
     using FmaInt = FixedInt<640>;  // 106-bit product, 400 bits apart, with room
 
     TensorCore core_;
-    Format stored_a_, stored_b_, a_, b_, d_;
+    Format stored_a_, stored_b_, d_;
     Rounder<W> round_, nearest_, to_fp16_;
     Rounder<FmaInt> wide_;
 };

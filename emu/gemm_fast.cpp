@@ -1,0 +1,329 @@
+#include "emu/gemm_fast.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <numeric>
+
+#include "arch/fp32.hpp"
+#include "emu/parallel.hpp"
+#include "formats/convert.hpp"
+
+namespace bitreplay {
+namespace {
+
+constexpr std::int64_t width = simd::panel_columns;
+constexpr std::int64_t tile_rows = 128;   // accumulators of a tile: 32 KiB
+constexpr std::int64_t chunk_products = 256;  // depth of a panel that is used for all rows of a tile before the next
+
+/// Accumulators of rows x panel_columns outputs.
+using Tile = std::vector<float>;
+
+/// Bits that a sum of `depth` products can need above the largest product's exponent.
+int growth(std::int64_t depth) noexcept { return 2 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(depth))); }
+
+struct Walker {
+    const simd::WalkShape& shape;
+    simd::WalkKernel kernel;
+    const PackedRows& a;
+    const PackedColumns& b;
+
+    /// Continues the walk of `acc` over blocks [first, first + count) of the layout.
+    void operator()(std::int64_t row, std::int64_t rows, std::int64_t panel, std::int64_t first, std::int64_t count, float* acc) const {
+        const std::int64_t step = std::max<std::int64_t>(1, chunk_products / shape.block);
+        for (std::int64_t block = first; block < first + count; block += step) {
+            const std::int64_t at = block * shape.block;
+            kernel({.shape = &shape,
+                    .a = a.values(row) + at,
+                    .a_scale = a.scale(row) + at,
+                    .a_top = a.top(row),
+                    .a_stride = a.depth(),
+                    .b = b.values(panel) + at * width,
+                    .b_scale = b.scale(panel) + at * width,
+                    .b_top = b.top(panel),
+                    .rows = rows,
+                    .blocks = std::min(step, first + count - block),
+                    .acc = acc,
+                    .acc_stride = width});
+        }
+    }
+};
+
+std::int64_t leaves_of(const Plan& plan) noexcept {
+    if (plan.kind == Plan::Kind::walk) return 1;
+    std::int64_t count = 0;
+    for (const Plan& part : plan.parts) count += leaves_of(part);
+    return count;
+}
+
+/// Evaluates a plan for one tile.
+class TileSum {
+public:
+    TileSum(const GemmTask& task, const WalkLayout& layout, const Walker& walk, std::int64_t row, std::int64_t rows, std::int64_t panel)
+        : task_(task), layout_(layout), walk_(walk), row_(row), rows_(rows), panel_(panel) {}
+
+    Tile operator()(const Plan& plan, std::int64_t leaf = 0) const {
+        Tile sum(static_cast<std::size_t>(rows_ * width));
+        if (plan.kind == Plan::Kind::walk) {
+            const WalkLayout::Leaf& blocks = layout_.leaves[static_cast<std::size_t>(leaf)];
+            walk_(row_, rows_, panel_, blocks.first_block, blocks.blocks, sum.data());
+            return sum;
+        }
+        std::vector<std::int64_t> first_leaf;
+        for (const Plan& part : plan.parts) {
+            first_leaf.push_back(leaf);
+            leaf += leaves_of(part);
+        }
+        bool first = !plan.merge.from_zero;
+        for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+            const std::size_t at = plan.merge.order == Merge::Order::last_to_first ? plan.parts.size() - 1 - i : i;
+            Tile part = (*this)(plan.parts[at], first_leaf[at]);
+            if (plan.merge.parts == Merge::Precision::result) round(part);
+            if (first) sum = std::move(part);
+            else add(sum, part);
+            first = false;
+            if (plan.merge.sums == Merge::Precision::result) round(sum);
+        }
+        return sum;
+    }
+
+private:
+    void round(Tile& tile) const {
+        const Format& wide = task_.rule.types.d;
+        if (task_.result == wide) return;
+        for (float& x : tile) {
+            const std::uint64_t code = convert(task_.result, fp32, convert(fp32, task_.result, std::bit_cast<std::uint32_t>(x)));
+            x = std::bit_cast<float>(static_cast<std::uint32_t>(code));
+        }
+    }
+    void add(Tile& sum, const Tile& part) const {
+        const bool narrow = task_.rule.types.d != fp32;
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+            std::uint32_t x = f32::add(std::bit_cast<std::uint32_t>(sum[i]), std::bit_cast<std::uint32_t>(part[i]));
+            if (narrow) x = static_cast<std::uint32_t>(convert(fp16, fp32, convert(fp32, fp16, x)));
+            sum[i] = std::bit_cast<float>(x);
+        }
+    }
+
+    const GemmTask& task_;
+    const WalkLayout& layout_;
+    const Walker& walk_;
+    std::int64_t row_, rows_, panel_;
+};
+
+void store(const Format& format, std::span<const float> values, std::int64_t at, Tensor& out) {
+    if (format == fp32) {
+        std::memcpy(out.mutable_bytes().data() + at * 4, values.data(), values.size_bytes());
+        return;
+    }
+    for (const float value : values) out.set(at++, convert(fp32, format, std::bit_cast<std::uint32_t>(value)));
+}
+
+/// Copies a block of accumulators to out[row0 + i][col0 + j].
+void copy(const Tensor& from, std::span<const std::int64_t> rows, std::span<const std::int64_t> cols, Tensor& out) {
+    std::int64_t at = 0;
+    for (const std::int64_t i : rows)
+        for (const std::int64_t j : cols) out.set(i * out.cols() + j, from.get(at++));
+}
+
+/// Computes the outputs at (positions rows) x (positions cols) by the definition.
+void redo(const GemmTask& task, std::span<const std::int64_t> rows, std::span<const std::int64_t> cols, Tensor& out) {
+    if (rows.empty() || cols.empty()) return;
+    std::vector<std::int64_t> r, c;
+    for (const std::int64_t i : rows) r.push_back(task.rows[static_cast<std::size_t>(i)]);
+    for (const std::int64_t j : cols) c.push_back(task.cols[static_cast<std::size_t>(j)]);
+    GemmTask part = task;
+    part.rows = r;
+    part.cols = c;
+    copy(gemm_accumulators_scalar(part), rows, cols, out);
+}
+
+struct Method {
+    simd::WalkShape shape;
+    simd::WalkKernel kernel;
+};
+
+std::optional<Method> method_for(const GemmTask& task) {
+    if (task.engine == GemmEngine::scalar) return std::nullopt;
+    const auto shape = walk_shape(task.rule, task.instruction_k);
+    if (!shape) return std::nullopt;
+    const simd::WalkKernel kernel = simd::find_walk(*shape, task.kernel);
+    if (kernel == nullptr) return std::nullopt;
+    return Method{*shape, kernel};
+}
+
+/// Outputs of rows [row0, …) of the task (packed in a) and columns [col0, …) (packed in b).
+void dense(const GemmTask& task, const Method& method, const WalkLayout& layout, const PackedRows& a, std::int64_t row0,
+           const PackedColumns& b, std::int64_t col0, Tensor& out) {
+    const std::int64_t row_tiles = (a.count() + tile_rows - 1) / tile_rows;
+    const int grown = growth(std::ssize(layout.source));
+    const Walker walk{method.shape, method.kernel, a, b};
+    parallel_for(row_tiles * b.panels(), 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t item = begin; item < end; ++item) {
+            const std::int64_t panel = item / row_tiles, row = item % row_tiles * tile_rows;
+            const std::int64_t rows = std::min(tile_rows, a.count() - row), cols = std::min(width, b.count() - panel * width);
+            const Tile tile = TileSum(task, layout, walk, row, rows, panel)(task.plan);
+            std::vector<std::int64_t> plain_rows, scalar_rows, scalar_cols, all_cols;
+            for (std::int64_t j = 0; j < cols; ++j) {
+                all_cols.push_back(col0 + panel * width + j);
+                if (b.special(panel * width + j)) scalar_cols.push_back(all_cols.back());
+            }
+            for (std::int64_t i = 0; i < rows; ++i) {
+                const bool unsafe = a.special(row + i) || *a.top(row + i) + b.top(panel) + grown > simd::safe_exponent;
+                (unsafe ? scalar_rows : plain_rows).push_back(row0 + row + i);
+                const std::int64_t at = (row0 + row + i) * out.cols() + col0 + panel * width;
+                store(task.rule.types.d, std::span(tile).subspan(static_cast<std::size_t>(i * width), static_cast<std::size_t>(cols)), at, out);
+            }
+            redo(task, scalar_rows, all_cols, out);
+            redo(task, plain_rows, scalar_cols, out);
+        }
+    });
+}
+
+}  // namespace
+
+PackedWeights::PackedWeights(const GemmTask& task) {
+    const auto method = method_for(task);
+    if (!method) return;
+    const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.w.cols());
+    if (task.engine != GemmEngine::dense)
+        if (const auto filter = filter_layout(task, method->shape, layout)) filter_.emplace(task.w, task.cols, *filter, method->shape.block);
+    if (task.engine != GemmEngine::filtered || !filter_) columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols);
+}
+
+Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
+    if (redone != nullptr) *redone = 1;
+    const auto method = method_for(task);
+    if (method && task.engine != GemmEngine::dense && (out == bf16 || out == fp16)) {
+        const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());
+        if (const auto filter = filter_layout(task, method->shape, layout)) {
+            std::optional<FilterColumns> own;
+            const FilterColumns* columns = task.packed != nullptr ? task.packed->filter() : nullptr;
+            if (columns == nullptr) columns = &own.emplace(task.w, task.cols, *filter, method->shape.block);
+            double share = 0;
+            Tensor result = gemm_filtered(task, out, *filter, method->shape, *columns, share);
+            if (redone != nullptr) *redone = share;
+            return result;
+        }
+    }
+    const Tensor acc = gemm_accumulators(task);
+    if (out == task.rule.types.d) return acc;
+    Tensor result(out, acc.shape());
+    parallel_for(acc.rows(), 16, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin * acc.cols(); i < end * acc.cols(); ++i) result.set(i, convert(task.rule.types.d, out, acc.get(i)));
+    });
+    return result;
+}
+
+Tensor gemm_accumulators(const GemmTask& task) {
+    const auto method = method_for(task);
+    if (!method) return gemm_accumulators_scalar(task);
+    const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());
+    Tensor out(task.rule.types.d, {std::ssize(task.rows), std::ssize(task.cols)});
+    const PackedColumns* packed = task.packed != nullptr ? task.packed->columns() : nullptr;
+    // Packing here goes by groups, so that it takes no more than about the operands' own memory.
+    const std::int64_t own = static_cast<std::int64_t>(task.x.bytes().size() + task.w.bytes().size());
+    const std::int64_t group = packed != nullptr ? std::ssize(task.cols)
+                                                 : std::max<std::int64_t>(512, own / std::max<std::int64_t>(1, 5 * task.w.cols()) / width * width);
+    for (std::int64_t col = 0; col < std::ssize(task.cols); col += group) {
+        std::optional<PackedColumns> own_columns;
+        if (packed == nullptr)
+            own_columns.emplace(rows_of(task.w), task.rule.unit_b, layout,
+                                task.cols.subspan(static_cast<std::size_t>(col), static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))));
+        const PackedColumns& columns = packed != nullptr ? *packed : *own_columns;
+        constexpr std::int64_t row_group = 2 * tile_rows;
+        for (std::int64_t row = 0; row < std::ssize(task.rows); row += row_group) {
+            const std::int64_t rows = std::min(row_group, std::ssize(task.rows) - row);
+            const PackedRows a(rows_of(task.x), task.rule.unit_a, layout, task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)));
+            dense(task, *method, layout, a, row, columns, col, out);
+        }
+    }
+    return out;
+}
+
+DotEngine::DotEngine(const DotRule& rule, int instruction_k, std::string_view kernel)
+    : rule_(rule), instruction_k_(instruction_k), shape_(walk_shape(rule, instruction_k)) {
+    if (shape_) kernel_ = simd::find_walk(*shape_, kernel);
+}
+
+WalkLayout DotEngine::layout(std::int64_t depth) const {
+    return walk_layout({.kind = Plan::Kind::walk, .ranges = {{0, depth}}, .parts = {}, .merge = {}}, *shape_, instruction_k_, depth);
+}
+
+namespace {
+std::vector<std::int64_t> every(std::int64_t count) {
+    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
+    std::iota(out.begin(), out.end(), 0);
+    return out;
+}
+}  // namespace
+
+DotEngine::Operand DotEngine::rows(const Codes& a) const {
+    Operand out;
+    out.codes_ = a;
+    if (kernel_ != nullptr) out.rows_.emplace(a, rule_.unit_a, layout(a.depth), every(a.count));
+    return out;
+}
+
+DotEngine::Operand DotEngine::columns(const Codes& b) const {
+    Operand out;
+    out.codes_ = b;
+    if (kernel_ != nullptr) out.columns_.emplace(b, rule_.unit_b, layout(b.depth), every(b.count));
+    return out;
+}
+
+void DotEngine::accumulate(const Operand& a, const Operand& b, std::uint32_t* acc, std::int64_t acc_stride) const {
+    const std::int64_t depth = a.codes_.depth;
+    const Format& d = rule_.types.d;
+    const auto scalar = [&](std::int64_t i, std::int64_t j) {
+        std::vector<bitreplay::Operand> x(static_cast<std::size_t>(depth)), y(x.size());
+        for (std::int64_t k = 0; k < depth; ++k) {
+            x[static_cast<std::size_t>(k)] = decode_operand(rule_.types.a, rule_.unit_a, a.codes_.at(i, k));
+            y[static_cast<std::size_t>(k)] = decode_operand(rule_.types.b, rule_.unit_b, b.codes_.at(j, k));
+        }
+        std::uint32_t& place = acc[i * acc_stride + j];
+        place = static_cast<std::uint32_t>(dot_walk(rule_, instruction_k_, x, y, place));
+    };
+    if (kernel_ == nullptr || !a.rows_ || !b.columns_) {
+        for (std::int64_t i = 0; i < a.codes_.count; ++i)
+            for (std::int64_t j = 0; j < b.codes_.count; ++j) scalar(i, j);
+        return;
+    }
+    const Walker walk{*shape_, kernel_, *a.rows_, *b.columns_};
+    const std::int64_t blocks = (depth + shape_->block - 1) / shape_->block;
+    const int grown = growth(depth);
+    Tile tile;
+    for (std::int64_t row = 0; row < a.codes_.count; row += tile_rows) {
+        const std::int64_t rows = std::min(tile_rows, a.codes_.count - row);
+        for (std::int64_t panel = 0; panel < b.columns_->panels(); ++panel) {
+            const std::int64_t cols = std::min(width, b.codes_.count - panel * width);
+            tile.assign(static_cast<std::size_t>(rows * width), 0.0F);
+            const auto slow = [&](std::int64_t i, std::int64_t j) {
+                const auto start = static_cast<std::uint32_t>(convert(d, fp32, acc[(row + i) * acc_stride + panel * width + j]));
+                const int exponent = static_cast<int>((start >> 23) & 0xFF) - 127;
+                const bool wide = *a.rows_->top(row + i) + b.columns_->top(panel) + grown > simd::safe_exponent || exponent >= simd::safe_exponent;
+                return wide || a.rows_->special(row + i) || b.columns_->special(panel * width + j);
+            };
+            for (std::int64_t i = 0; i < rows; ++i)
+                for (std::int64_t j = 0; j < cols; ++j)
+                    if (!slow(i, j)) {
+                        const std::uint32_t code = acc[(row + i) * acc_stride + panel * width + j];
+                        tile[static_cast<std::size_t>(i * width + j)] =
+                            std::bit_cast<float>(d == fp32 ? code : static_cast<std::uint32_t>(convert(d, fp32, code)));
+                    }
+            // A zero accumulator everywhere else: what those lanes compute is thrown away.
+            walk(row, rows, panel, 0, blocks, tile.data());
+            for (std::int64_t i = 0; i < rows; ++i)
+                for (std::int64_t j = 0; j < cols; ++j) {
+                    if (slow(i, j)) {
+                        scalar(row + i, panel * width + j);
+                        continue;
+                    }
+                    const auto bits = std::bit_cast<std::uint32_t>(tile[static_cast<std::size_t>(i * width + j)]);
+                    acc[(row + i) * acc_stride + panel * width + j] = d == fp32 ? bits : static_cast<std::uint32_t>(convert(fp32, d, bits));
+                }
+        }
+    }
+}
+
+}  // namespace bitreplay

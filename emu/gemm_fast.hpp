@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "emu/gemm.hpp"
+#include "emu/gemm_filter.hpp"
+#include "emu/gemm_pack.hpp"
+
+namespace bitreplay {
+
+/// The weights of a GemmTask in kernel form, for a caller that multiplies by them again. For gemm_accumulators (engine
+/// dense) five bytes per weight; for gemm_rounded (engine filtered) two; engine automatic holds both.
+class PackedWeights {
+public:
+    /// Packs w[cols] of the task (its x and rows do not matter). Holds nothing if no kernel fits the rule.
+    explicit PackedWeights(const GemmTask& task);
+
+    const PackedColumns* columns() const noexcept { return columns_ ? &*columns_ : nullptr; }
+    const FilterColumns* filter() const noexcept { return filter_ ? &*filter_ : nullptr; }
+    std::int64_t bytes() const noexcept { return (columns_ ? columns_->bytes() : 0) + (filter_ ? filter_->bytes() : 0); }
+
+private:
+    std::optional<PackedColumns> columns_;
+    std::optional<FilterColumns> filter_;
+};
+
+/// Small exact products with a live accumulator, as attention needs them: acc[i][j] <- walk over a[i]·b[j] from acc[i][j].
+/// Falls back to the scalar definition where no kernel fits.
+class DotEngine {
+public:
+    /// One side of a product in kernel form. Refers to the codes, which must outlive it.
+    class Operand {
+        friend class DotEngine;
+        Codes codes_;
+        std::optional<PackedRows> rows_;
+        std::optional<PackedColumns> columns_;
+    };
+
+    DotEngine(const DotRule& rule, int instruction_k, std::string_view kernel = {});
+
+    Operand rows(const Codes& a) const;     ///< codes of rule.types.a
+    Operand columns(const Codes& b) const;  ///< codes of rule.types.b, a vector per output column
+    /// acc: codes of rule.types.d (= types.c), acc_stride from row to row. a and b have one depth.
+    void accumulate(const Operand& a, const Operand& b, std::uint32_t* acc, std::int64_t acc_stride) const;
+
+private:
+    WalkLayout layout(std::int64_t depth) const;
+
+    DotRule rule_;
+    int instruction_k_;
+    std::optional<simd::WalkShape> shape_;
+    simd::WalkKernel kernel_ = nullptr;
+};
+
+}  // namespace bitreplay

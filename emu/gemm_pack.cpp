@@ -1,0 +1,300 @@
+#include "emu/gemm_pack.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "emu/parallel.hpp"
+#include "formats/convert.hpp"
+
+namespace bitreplay {
+namespace {
+
+constexpr std::int32_t no_exponent = -100000;  // of zero: below every clamp
+
+/// A vector of operands as fp32 patterns and the exponents of the unit's format.
+struct Decoded {
+    std::vector<std::uint32_t> codes, values;
+    std::vector<std::int32_t> exponents;
+    std::int32_t top = 0;
+    bool special = false;
+};
+
+/// Exact fp32 pattern and exponent of every code of a format of at most 8 bits, or of the code's magnitude.
+struct Entry {
+    std::uint32_t value;
+    std::int32_t exponent;
+    bool special;
+};
+
+Entry entry(const Format& stored, const Format& unit, std::uint32_t code) noexcept {
+    const Operand x = decode_operand(stored, unit, code);
+    if (x.kind == Kind::nan || x.kind == Kind::infinity) return {0, no_exponent, true};
+    const auto value = static_cast<std::uint32_t>(convert(stored, fp32, code));
+    return {value, x.kind == Kind::zero ? no_exponent : x.exponent, false};
+}
+
+class Decoder {
+public:
+    Decoder(const Format& stored, const Format& unit) : stored_(stored), unit_(unit) {
+        if (stored_.storage_bits() > 8) return;
+        table_.reserve(256);
+        for (std::uint32_t code = 0; code < 256; ++code)
+            table_.push_back(entry(stored_, unit_, code & ((1U << stored_.storage_bits()) - 1)));
+    }
+
+    void operator()(const Codes& source, std::int64_t vector, Decoded& out) const {
+        const auto depth = static_cast<std::size_t>(source.depth);
+        out.codes.resize(depth);
+        out.values.resize(depth);
+        out.exponents.resize(depth);
+        read(source, vector, out.codes);
+        // Fields of one wide format let the compiler vectorise the common cases.
+        bool special = false;
+        std::int32_t top = no_exponent;
+        if (stored_ == unit_ && (stored_ == bf16 || stored_ == tf32)) {
+            const int shift = stored_ == bf16 ? 16 : 0;
+            const std::uint32_t mask = stored_ == bf16 ? 0xFFFFFFFFU : 0xFFFFE000U;
+            std::uint32_t largest = 0;
+            for (std::size_t k = 0; k < depth; ++k) {
+                const std::uint32_t value = (out.codes[k] << shift) & mask;
+                const auto field = static_cast<std::int32_t>((value >> 23) & 0xFF);
+                const bool zero = (value << 1) == 0;
+                out.values[k] = value;
+                out.exponents[k] = zero ? no_exponent : (field == 0 ? 1 : field) - 127;
+                largest = std::max(largest, value & 0x7FFFFFFFU);
+                top = std::max(top, out.exponents[k]);
+            }
+            special = largest >= 0x7F800000U;
+        } else if (stored_ == unit_ && stored_ == fp16) {
+            std::uint32_t largest = 0;
+            for (std::size_t k = 0; k < depth; ++k) {
+                const std::uint32_t magnitude = out.codes[k] & 0x7FFFU, sign = (out.codes[k] & 0x8000U) << 16;
+                const bool normal = magnitude >= 0x400U;
+                const std::uint32_t value = normal ? (magnitude << 13) + (112U << 23) : small_half()[magnitude & 0x3FFU];
+                out.values[k] = value | sign;
+                out.exponents[k] = magnitude == 0 ? no_exponent : normal ? static_cast<std::int32_t>(magnitude >> 10) - 15 : -14;
+                largest = std::max(largest, magnitude);
+                top = std::max(top, out.exponents[k]);
+            }
+            special = largest >= 0x7C00U;
+        } else {
+            for (std::size_t k = 0; k < depth; ++k) {
+                const Entry e = table_.empty() ? entry(stored_, unit_, out.codes[k]) : table_[out.codes[k] & 0xFF];
+                out.values[k] = e.value;
+                out.exponents[k] = e.exponent;
+                special |= e.special;
+                top = std::max(top, e.exponent);
+            }
+        }
+        if (special) {  // never computed; zeros keep the neighbours' ranges narrow
+            std::fill(out.values.begin(), out.values.end(), 0U);
+            std::fill(out.exponents.begin(), out.exponents.end(), no_exponent);
+            top = no_exponent;
+        }
+        out.special = special;
+        out.top = top == no_exponent ? unit_.min_exponent() : top;
+    }
+
+private:
+    static const std::array<std::uint32_t, 1024>& small_half() {
+        static const auto table = [] {
+            std::array<std::uint32_t, 1024> out{};
+            for (std::uint32_t code = 0; code < 1024; ++code) out[code] = static_cast<std::uint32_t>(convert(fp16, fp32, code));
+            return out;
+        }();
+        return table;
+    }
+
+    template <class Code>
+    static void read_as(const std::byte* at, std::int64_t stride, std::span<std::uint32_t> out) {
+        for (std::size_t k = 0; k < out.size(); ++k) {
+            Code code;
+            std::memcpy(&code, at + static_cast<std::int64_t>(k) * stride * static_cast<std::int64_t>(sizeof code), sizeof code);
+            out[k] = code;
+        }
+    }
+    static void read(const Codes& source, std::int64_t vector, std::span<std::uint32_t> out) {
+        const int bytes = storage_bytes(source.format);
+        const std::byte* at = source.data + vector * source.stride * bytes;
+        const std::int64_t stride = source.depth_stride;
+        if (bytes == 1) return read_as<std::uint8_t>(at, stride, out);
+        if (bytes == 2 && stride == 1) return read_as<std::uint16_t>(at, 1, out);
+        if (bytes == 2) return read_as<std::uint16_t>(at, stride, out);
+        read_as<std::uint32_t>(at, stride, out);
+    }
+
+    const Format stored_, unit_;
+    std::vector<Entry> table_;
+};
+
+std::int32_t relative(std::int32_t exponent, std::int32_t top) noexcept { return std::max(exponent - top, simd::exponent_floor); }
+
+/// The largest |sum| of a block in units of its window, against the range of int32.
+std::optional<std::uint32_t> wrap_limit(const DotRule& rule, int block, int align_bits) {
+    const auto largest = [](const Format& f) { return 2.0 - 1.0 / static_cast<double>(std::uint64_t{1} << f.fraction_bits); };
+    const double unit = static_cast<double>(std::uint64_t{1} << align_bits);
+    const double product = largest(rule.unit_a) * largest(rule.unit_b) * unit, start = 2.0 * unit;
+    const double whole = block * product + start;
+    if (whole < 0x1p31) return 0;
+    if (block / 2 * product + start >= 0x1p31 || whole >= 0x1p32 - 1) return std::nullopt;
+    return static_cast<std::uint32_t>(0x1p32 - whole);
+}
+
+}  // namespace
+
+std::uint32_t Codes::at(std::int64_t vector, std::int64_t k) const noexcept {
+    std::uint32_t code = 0;
+    const int bytes = storage_bytes(format);
+    std::memcpy(&code, data + (vector * stride + k * depth_stride) * bytes, static_cast<std::size_t>(bytes));
+    return code;
+}
+
+Codes rows_of(const Tensor& tensor) {
+    return {tensor.bytes().data(), tensor.format(), tensor.rows(), tensor.cols(), tensor.cols(), 1};
+}
+
+std::optional<simd::WalkShape> walk_shape(const DotRule& rule, int instruction_k) {
+    const DotStep& first = rule.steps.front();
+    simd::WalkShape shape;
+    shape.align_bits = first.align_bits;
+    shape.min_exponent_a = rule.unit_a.min_exponent();
+    shape.min_exponent_b = rule.unit_b.min_exponent();
+    if (first.kind != DotStep::Kind::fused_dot || rule.types.c != rule.types.d) return std::nullopt;
+    if (rule.unit_a.fraction_bits > 10 || rule.unit_b.fraction_bits > 10 || first.align_bits > 25) return std::nullopt;
+    const bool fp32_result = rule.types.d == fp32 && first.rounding == Rounding::toward_zero;
+    if (fp32_result && first.keep == 23) shape.result = simd::Result::fp32;
+    else if (fp32_result && first.keep == 13) shape.result = simd::Result::e8m13;
+    else if (rule.types.d == fp16 && first.rounding == Rounding::nearest_even && first.keep == 10) shape.result = simd::Result::fp16;
+    else return std::nullopt;
+
+    int block = 0;
+    if (rule.steps.size() == 1 && first.from == DotStep::From::c && first.select == DotStep::Select::all) {
+        block = std::min(first.block, instruction_k);
+        if (instruction_k % block != 0) return std::nullopt;
+        shape.block = block;
+    } else {
+        if (rule.steps.size() != 3 || instruction_k % 4 != 0) return std::nullopt;
+        DotStep second = first;
+        second.select = DotStep::Select::high_pairs;
+        second.from = DotStep::From::last;
+        if (first.select != DotStep::Select::low_pairs || first.from != DotStep::From::zero || rule.steps[1] != second ||
+            rule.steps[2].kind != DotStep::Kind::add_c || instruction_k / 2 > first.block)
+            return std::nullopt;
+        block = instruction_k / 2;
+        shape.block = instruction_k;
+        shape.halves = true;
+    }
+    const auto limit = wrap_limit(rule, block, first.align_bits);
+    if (!limit) return std::nullopt;
+    shape.wrap_limit = *limit;
+    return shape;
+}
+
+WalkLayout walk_layout(const Plan& plan, const simd::WalkShape& shape, int instruction_k, std::int64_t depth) {
+    WalkLayout out;
+    const std::int64_t block = shape.block;
+    const auto visit = [&](const auto& self, const Plan& node) -> void {
+        for (const Plan& part : node.parts) self(self, part);
+        if (node.kind != Plan::Kind::walk) return;
+        const std::int64_t first = out.blocks;
+        for (const Range& range : node.ranges) {
+            const std::int64_t start = std::ssize(out.source);
+            const std::int64_t count = (range.end - range.begin + block - 1) / block;
+            out.source.resize(static_cast<std::size_t>(start + count * block), -1);
+            std::int64_t low = start, high = start;
+            for (std::int64_t k = range.begin; k < range.end; ++k) {
+                const std::int64_t within = k - range.begin;
+                std::int64_t at = start + within;
+                if (shape.halves) {
+                    if (within % instruction_k == 0) low = start + within, high = low + instruction_k / 2;
+                    at = within % 4 < 2 ? low++ : high++;
+                }
+                out.source[static_cast<std::size_t>(at)] = k;
+            }
+            out.blocks += count;
+        }
+        out.leaves.push_back({first, out.blocks - first});
+    };
+    visit(visit, plan);
+    out.identity = std::ssize(out.source) == depth;
+    for (std::int64_t k = 0; k < std::ssize(out.source) && out.identity; ++k) out.identity = out.source[static_cast<std::size_t>(k)] == k;
+    return out;
+}
+
+PackedRows::PackedRows(const Codes& codes, const Format& unit, const WalkLayout& layout, std::span<const std::int64_t> vectors)
+    : depth_(std::ssize(layout.source)),
+      values_(vectors.size() * layout.source.size()),
+      scale_(values_.size()),
+      top_(vectors.size()),
+      special_(vectors.size()) {
+    const Decoder decode(codes.format, unit);
+    parallel_for(std::ssize(vectors), 16, [&](std::int64_t begin, std::int64_t end) {
+        Decoded row;
+        for (std::int64_t i = begin; i < end; ++i) {
+            decode(codes, vectors[static_cast<std::size_t>(i)], row);
+            top_[static_cast<std::size_t>(i)] = row.top;
+            special_[static_cast<std::size_t>(i)] = row.special ? 1 : 0;
+            float* const values = values_.data() + i * depth_;
+            std::uint32_t* const scale = scale_.data() + i * depth_;
+            const auto replicated = [](std::int32_t e) { return (static_cast<std::uint32_t>(e) & 0xFF) * 0x01010101U; };
+            if (layout.identity) {
+                std::memcpy(values, row.values.data(), row.values.size() * sizeof(float));
+                for (std::size_t k = 0; k < row.exponents.size(); ++k) scale[k] = replicated(relative(row.exponents[k], row.top));
+                continue;
+            }
+            for (std::size_t at = 0; at < layout.source.size(); ++at) {
+                const std::int64_t k = layout.source[at];
+                const bool filler = k < 0;
+                values[at] = filler ? 0.0F : std::bit_cast<float>(row.values[static_cast<std::size_t>(k)]);
+                scale[at] = replicated(filler ? simd::exponent_floor : relative(row.exponents[static_cast<std::size_t>(k)], row.top));
+            }
+        }
+    });
+}
+
+PackedColumns::PackedColumns(const Codes& codes, const Format& unit, const WalkLayout& layout, std::span<const std::int64_t> vectors)
+    : count_(std::ssize(vectors)), depth_(std::ssize(layout.source)), special_(vectors.size()) {
+    constexpr std::int64_t width = simd::panel_columns;
+    const std::int64_t panels = (count_ + width - 1) / width;
+    values_ = Scratch<float>(static_cast<std::size_t>(panels * width * depth_));
+    scale_ = Scratch<std::int8_t>(values_.size());
+    top_.resize(static_cast<std::size_t>(panels));
+    const Decoder decode(codes.format, unit);
+    parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<Decoded> columns(static_cast<std::size_t>(width));
+        for (std::int64_t panel = begin; panel < end; ++panel) {
+            std::int32_t top = no_exponent;
+            for (std::int64_t j = 0; j < width; ++j) {
+                const auto at = static_cast<std::size_t>(std::min(panel * width + j, count_ - 1));
+                Decoded& column = columns[static_cast<std::size_t>(j)];
+                decode(codes, vectors[at], column);
+                special_[at] = column.special ? 1 : 0;
+                top = std::max(top, column.top);
+            }
+            top_[static_cast<std::size_t>(panel)] = top;
+            float* const values = values_.data() + panel * width * depth_;
+            std::int8_t* const scale = scale_.data() + panel * width * depth_;
+            constexpr std::int64_t run = 64;  // positions per column at a time: the panel's lines stay in the first-level cache
+            for (std::int64_t first = 0; first < depth_; first += run)
+                for (std::int64_t j = 0; j < width; ++j) {
+                    const Decoded& column = columns[static_cast<std::size_t>(j)];
+                    for (std::int64_t at = first; at < std::min(first + run, depth_); ++at) {
+                        const std::int64_t k = layout.source[static_cast<std::size_t>(at)];
+                        const bool filler = k < 0;
+                        const auto from = static_cast<std::size_t>(filler ? 0 : k);
+                        values[at * width + j] = filler ? 0.0F : std::bit_cast<float>(column.values[from]);
+                        scale[at * width + j] =
+                            static_cast<std::int8_t>(filler ? simd::exponent_floor : relative(column.exponents[from], top));
+                    }
+                }
+        }
+    });
+}
+
+std::int64_t PackedColumns::bytes() const noexcept {
+    return static_cast<std::int64_t>(values_.size() * sizeof(float) + scale_.size());
+}
+
+}  // namespace bitreplay
