@@ -186,7 +186,33 @@ PackedWeights::PackedWeights(const GemmTask& task) {
     const auto method = method_for(task);
     if (!method) return;
     const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.w.cols());
-    columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols);
+    if (task.engine != GemmEngine::dense)
+        if (const auto filter = filter_layout(task, method->shape, layout)) filter_.emplace(task.w, task.cols, *filter, method->shape.block);
+    if (task.engine != GemmEngine::filtered || !filter_) columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols);
+}
+
+Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
+    if (redone != nullptr) *redone = 1;
+    const auto method = method_for(task);
+    if (method && task.engine != GemmEngine::dense && (out == bf16 || out == fp16)) {
+        const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());
+        if (const auto filter = filter_layout(task, method->shape, layout)) {
+            std::optional<FilterColumns> own;
+            const FilterColumns* columns = task.packed != nullptr ? task.packed->filter() : nullptr;
+            if (columns == nullptr) columns = &own.emplace(task.w, task.cols, *filter, method->shape.block);
+            double share = 0;
+            Tensor result = gemm_filtered(task, out, *filter, method->shape, *columns, share);
+            if (redone != nullptr) *redone = share;
+            return result;
+        }
+    }
+    const Tensor acc = gemm_accumulators(task);
+    if (out == task.rule.types.d) return acc;
+    Tensor result(out, acc.shape());
+    parallel_for(acc.rows(), 16, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin * acc.cols(); i < end * acc.cols(); ++i) result.set(i, convert(task.rule.types.d, out, acc.get(i)));
+    });
+    return result;
 }
 
 Tensor gemm_accumulators(const GemmTask& task) {

@@ -6,21 +6,25 @@
 #include <span>
 
 #include "emu/gemm.hpp"
+#include "emu/gemm_filter.hpp"
 #include "emu/gemm_pack.hpp"
 
 namespace bitreplay {
 
-/// The weights of a GemmTask in kernel form, for a caller that multiplies by them again. Five bytes per weight.
+/// The weights of a GemmTask in kernel form, for a caller that multiplies by them again. For gemm_accumulators (engine
+/// dense) five bytes per weight; for gemm_rounded (engine filtered) two; engine automatic holds both.
 class PackedWeights {
 public:
     /// Packs w[cols] of the task (its x and rows do not matter). Holds nothing if no kernel fits the rule.
     explicit PackedWeights(const GemmTask& task);
 
     const PackedColumns* columns() const noexcept { return columns_ ? &*columns_ : nullptr; }
-    std::int64_t bytes() const noexcept { return columns_ ? columns_->bytes() : 0; }
+    const FilterColumns* filter() const noexcept { return filter_ ? &*filter_ : nullptr; }
+    std::int64_t bytes() const noexcept { return (columns_ ? columns_->bytes() : 0) + (filter_ ? filter_->bytes() : 0); }
 
 private:
     std::optional<PackedColumns> columns_;
+    std::optional<FilterColumns> filter_;
 };
 
 /// Small exact products with a live accumulator, as attention needs them: acc[i][j] <- walk over a[i]·b[j] from acc[i][j].

@@ -105,13 +105,15 @@ LayerNormResult layer_norm(const LayerNormTask& task) {
         const Fp32Kernels& kernels = fp32_kernels();
         const auto n = static_cast<std::size_t>(width);
         NormStates states;
+        LaneSum sums;
         std::vector<std::uint32_t> values(n);
         for (std::int64_t row = begin; row < end; ++row) {
             load_fp32(x, row * width, values);
-            const auto kind = !vectorised ? NormStates::Kind::rowwise
-                              : task.rms  ? NormStates::Kind::squares
-                                          : NormStates::Kind::online;
-            const NormStates::State state = states.run(kind, order, values);
+            NormStates::State state;
+            if (task.rms && vectorised)
+                state.squares = sums.sum_of_products(order, values, values);
+            else
+                state = states.run(vectorised ? NormStates::Kind::online : NormStates::Kind::rowwise, order, values);
             std::uint32_t variance = f32::div(state.squares, n32);
             if (task.rms && !vectorised) variance = f32::fma(state.mean, state.mean, variance);
             const std::uint32_t rstd = cuda::rsqrtf(unit, f32::add(variance, eps));

@@ -22,10 +22,6 @@ NormStates::State NormStates::run(Kind kind, const LaneOrder& order, std::span<c
             State& state = at(load.lane + i * load.lane_stride);
             const std::uint32_t v = elements[static_cast<std::size_t>(load.element + i * load.element_stride)];
             state.count = seen;
-            if (kind == Kind::squares) {
-                state.squares = f32::fma(v, v, state.squares);
-                continue;
-            }
             const std::uint32_t d = f32::sub(v, state.mean);
             state.mean =
                 kind == Kind::online ? f32::fma(d, reciprocal, state.mean) : f32::add(state.mean, f32::div(d, count));
@@ -39,10 +35,6 @@ NormStates::State NormStates::run(Kind kind, const LaneOrder& order, std::span<c
 NormStates::State NormStates::combine(const State& own, const State& higher) const {
     State out;
     out.count = own.count + higher.count;
-    if (kind_ == Kind::squares) {
-        out.squares = f32::add(own.squares, higher.squares);
-        return out;
-    }
     const std::uint32_t squares = f32::add(own.squares, higher.squares);
     if (kind_ == Kind::rowwise) {
         if (own.count == 0) return higher;

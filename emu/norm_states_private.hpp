@@ -14,12 +14,11 @@ class NormStates {
 public:
     enum class Kind : std::uint8_t {
         online,   ///< vectorised layer_norm: Welford with multiplications by RN(1/count)
-        squares,  ///< vectorised rms_norm: sum of squares by fma
         rowwise,  ///< RowwiseMoments: Welford with divisions by the count
     };
     struct State {
         std::uint32_t mean = 0;
-        std::uint32_t squares = 0;  ///< sum of squared deviations (of squares: of squared values)
+        std::uint32_t squares = 0;  ///< sum of squared deviations
         std::int64_t count = 0;
     };
     State run(Kind kind, const LaneOrder& order, std::span<const std::uint32_t> elements);

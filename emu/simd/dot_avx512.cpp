@@ -74,4 +74,5 @@ struct Nearest {};
 }  // namespace
 }  // namespace bitreplay::avx512
 #include "emu/simd/dot.ipp"
+#include "emu/simd/filter.ipp"
 #endif

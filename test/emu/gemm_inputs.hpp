@@ -56,7 +56,7 @@ inline Tensor gemm_input(Random& random, std::string_view kind, const Format& fo
                 code = finite(i % 4 == 3 && sign, exponent_code(random.below(64) == 0 ? -1 : 0, format.fraction_mask()));
             } else if (kind == "one-huge-tiny") {
                 const bool huge = j == (i * 7) % k;
-                code = finite(sign, exponent_code(huge ? format.max_exponent() / 2 - 2 : -format.bias() / 3 - static_cast<int>(random.below(6)), random.next()));
+                code = finite(sign, exponent_code(huge ? format.max_exponent() / 3 : -format.bias() / 3 - static_cast<int>(random.below(6)), random.next()));
             } else if (kind == "repeated") {
                 code = i % 2 == 0 ? repeated : repeated ^ (sign ? format.sign_mask() : 0);
             } else if (kind == "any-code") {

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "emu/gemm.hpp"
+#include "emu/gemm_pack.hpp"
+#include "emu/scratch.hpp"
+#include "emu/simd/filter.hpp"
+
+namespace bitreplay {
+
+/// Segments of a layout's leaves, one leaf after the other.
+struct FilterLayout {
+    struct Leaf {
+        std::int64_t first_segment, segments;
+    };
+    std::vector<Leaf> leaves;
+    std::vector<Range> segments;  ///< in k: the filter needs an identity layout
+};
+/// The filter's layout, or nothing where it does not apply to the task (see GemmEngine::filtered).
+std::optional<FilterLayout> filter_layout(const GemmTask& task, const simd::WalkShape& shape, const WalkLayout& layout);
+
+/// The columns of a product as the filter reads them: two bytes per weight and the bound's tables.
+class FilterColumns {
+public:
+    FilterColumns(const Tensor& w, std::span<const std::int64_t> cols, const FilterLayout& layout, int block);
+
+    std::int64_t panels() const noexcept { return (std::ssize(unfit_) + simd::panel_columns - 1) / simd::panel_columns; }
+    /// From this segment of this panel on.
+    simd::FilterSide side(std::int64_t panel, std::int64_t segment, std::int64_t first_k) const noexcept;
+    bool unfit(std::int64_t column) const noexcept { return unfit_[static_cast<std::size_t>(column)] != 0; }
+    std::int64_t bytes() const noexcept;
+
+private:
+    std::int64_t segments_, units_;
+    Scratch<std::uint32_t> pairs_;
+    std::vector<float> norm_;
+    std::vector<std::int32_t> top_;
+    std::vector<std::uint16_t> deeper_;
+    std::vector<std::uint8_t> unfit_;
+};
+
+/// What the filter knew about each output before it decided: |accumulator - value| <= error. For tests of the bound.
+struct FilterTrace {
+    std::vector<float> value, error;
+};
+
+/// gemm_rounded by the filter; `columns` belongs to the task's w and cols.
+Tensor gemm_filtered(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape,
+                     const FilterColumns& columns, double& redone, FilterTrace* trace = nullptr);
+
+}  // namespace bitreplay
