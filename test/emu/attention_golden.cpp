@@ -52,7 +52,8 @@ TEST_CASE("attention: the flash stage of a recorded layer, recognised by its ker
     if (!std::filesystem::exists(folder)) return test::skip("no captures");
     const SafetensorsFile file = SafetensorsFile::open(folder / "block_small_sdpa.safetensors");
     OpRequest op = attention_stage(file);
-    for (const auto& kernel : read_json(folder / "block_small_sdpa.json").at("kernels"))
+    const nlohmann::json launches = read_json(folder / "block_small_sdpa.json").at("kernels");
+    for (const auto& kernel : launches)
         if (const std::string name = kernel[0]; name.find("pytorch_flash") != std::string::npos) op.kernel_names.push_back(name);
     REQUIRE(op.kernel_names.size() == 2);
     const Comparison c = compare_stage(file, op);
