@@ -29,6 +29,7 @@ public:
     std::int64_t panels() const noexcept { return (std::ssize(unfit_) + simd::panel_columns - 1) / simd::panel_columns; }
     /// From this segment of this panel on.
     simd::FilterSide side(std::int64_t panel, std::int64_t segment, std::int64_t first_k) const noexcept;
+    std::int64_t half_words() const noexcept { return units_ * (simd::panel_columns / 2); }
     bool unfit(std::int64_t column) const noexcept { return unfit_[static_cast<std::size_t>(column)] != 0; }
     std::int64_t bytes() const noexcept;
 

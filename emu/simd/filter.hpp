@@ -26,20 +26,24 @@ struct FilterTask {
     std::int64_t rows, blocks, segments;
     FilterSide a;                 ///< pairs [rows][a_stride]; norm, top [rows][a_segments]; deeper [rows][a_segments][depth_levels]
     std::int64_t a_stride, a_segments;
-    FilterSide b;                 ///< pairs [units][panel_columns]; norm [segments][panel_columns]; top, deeper of the whole panel
+    std::int64_t b_half;          ///< words between the two halves of the panel
+    FilterSide b;                 ///< pairs [2][units][panel_columns / 2]; norm [segments][panel_columns]; top, deeper of the whole panel
     float* value;                 ///< [rows][panel_columns]
     float* error;                 ///< |exact - value| <= error; infinity where the bound's conditions fail
 };
 
-/// Exact walks of 16 separate outputs (lanes): the share of a filtered tile that its bound leaves undecided.
+/// Exact walks of one row by up to lane_count separate columns: what the bound leaves undecided.
+inline constexpr int lane_count = 32;
 struct LanesTask {
     int block, align_bits;
     std::int64_t blocks;
-    const std::uint32_t* a[16];   ///< pairs, contiguous
-    const std::uint32_t* b[16];
-    alignas(64) float acc[16];                ///< in and out
-    std::uint32_t unsafe;         ///< out: lanes that this kernel cannot do (a bit each)
+    const float* a;                      ///< [blocks * block]
+    const std::uint32_t* a_fields;       ///< the row's pairs of codes, all but the exponent fields masked out
+    const std::uint32_t* b[lane_count];  ///< pairs of codes; read up to a whole number of 16 words
+    alignas(64) float acc[lane_count];   ///< in and out
+    std::uint32_t unsafe;                ///< out: lanes that this kernel cannot do (a bit each)
 };
+inline constexpr std::uint32_t field_mask = 0x7F807F80U;  ///< exponent fields of a pair of bf16 codes
 
 /// What a segment of one vector contributes to FilterSide.
 struct FilterSegment {

@@ -10,6 +10,7 @@ using simd::segment_products;
 
 constexpr float unit_roundoff = 0x1p-24F;
 constexpr float margin = 1.01F;       // second-order terms and the roundings of the bound itself
+constexpr int half_columns = simd::panel_columns / 2;  // columns of a tile of the approximation
 constexpr float tiny = 1e-30F;        // everything that underflows on either side
 
 /// acc + a0*b0 + a1*b1 with at most two roundings, subnormals flushed.
@@ -34,7 +35,7 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
     const std::int64_t first = segment * (segment_products / 2);
     const std::uint32_t* a[R];
     unrolled<rows>([&](auto r) BITREPLAY_INLINE { a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first; });
-    const std::uint32_t* b = task.b.pairs + first * simd::panel_columns + column;
+    const std::uint32_t* b = task.b.pairs + column / half_columns * task.b_half + first * half_columns;
     const std::int64_t place = row * simd::panel_columns + column;
     struct alignas(64) Saved {
         float w[R][V * 16], sum[R][V * 16], most[R][V * 16];
@@ -58,7 +59,7 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
             unrolled<chains>([&](auto c) BITREPLAY_INLINE {
                 I right[V];
                 unrolled<columns>([&](auto v) BITREPLAY_INLINE {
-                    right[v.value] = _mm512_loadu_si512(b + (u + c.number) * simd::panel_columns + v.number * 16);
+                    right[v.value] = _mm512_loadu_si512(b + (u + c.number) * half_columns + v.number * 16);
                 });
                 unrolled<rows>([&](auto r) BITREPLAY_INLINE {
                     const I left = _mm512_set1_epi32(static_cast<int>(a[r.value][u + c.number]));
@@ -66,6 +67,7 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
                 });
             });
         const F decay = Simd::broadcast(1.0F - unit_roundoff);
+        Simd::reload(&saved);  // in memory: the chains need the registers
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
             unrolled<columns>([&](auto v) BITREPLAY_INLINE {
                 F total = chain[0][r.value][v.value];
@@ -78,8 +80,9 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
                 Simd::store(saved.most[r.value] + at, _mm512_max_ps(Simd::load(saved.most[r.value] + at), size));
             });
         });
+        Simd::reload(&saved);
         unrolled<rows>([&](auto r) BITREPLAY_INLINE { a[r.value] += units; });
-        b += units * simd::panel_columns;
+        b += units * half_columns;
     }
 
     for (int r = 0; r < rows; ++r) {
@@ -132,7 +135,7 @@ void approximate_blocks(const FilterTask& task, const FilterState& state) {
     for (std::int64_t segment = 0; segment < task.segments; ++segment) {
         const std::int64_t left = task.blocks - segment * per_segment;
         const std::int64_t blocks = left < per_segment ? left : per_segment;
-        for (int column = 0; column < simd::panel_columns; column += 32) {
+        for (int column = 0; column < simd::panel_columns; column += half_columns) {
             std::int64_t row = 0;
             for (; row + 4 <= task.rows; row += 4) filter_segment<block, 4>(task, state, row, column, segment, blocks);
             for (; row < task.rows; ++row) filter_segment<block, 1>(task, state, row, column, segment, blocks);
@@ -245,46 +248,56 @@ BITREPLAY_INLINE inline void transpose(const std::uint32_t* const* in, std::int6
 
 template <int block>
 __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
-    constexpr int units = block / 2;
-    F acc = Simd::load(task.acc);
-    unsigned unsafe = 0;
+    constexpr int units = block / 2, groups = simd::lane_count / 16;
     const int align = task.align_bits;
     // A zero operand counts with its partner's exponent here, at most filter_exponent - 127.
     const I lowest = constant((127 - simd::filter_exponent) << 23);
-    alignas(64) std::uint32_t left[16][16], right[16][16];
+    F acc[static_cast<Size>(groups)];
+    unsigned safe[static_cast<Size>(groups)];
+    unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+        acc[g.value] = Simd::load(task.acc + g.number * 16);
+        safe[g.value] = all_lanes;
+    });
+    alignas(64) std::uint32_t right[groups][16][16];
     for (std::int64_t unit = 0; unit < task.blocks * units; unit += 16) {
-        I words[16];
-        transpose(task.a, unit, words);
-        unrolled<16>([&](auto i) BITREPLAY_INLINE { _mm512_store_si512(left[i.value], words[i.value]); });
-        transpose(task.b, unit, words);
-        unrolled<16>([&](auto i) BITREPLAY_INLINE { _mm512_store_si512(right[i.value], words[i.value]); });
+        unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+            I words[16];
+            transpose(task.b + g.number * 16, unit, words);
+            unrolled<16>([&](auto i) BITREPLAY_INLINE { _mm512_store_si512(right[g.value][i.value], words[i.value]); });
+        });
         const std::int64_t rest = task.blocks * units - unit;
         for (int first = 0; first < 16 && first < rest; first += units) {
-            I fields = constant(0);  // sums of two exponent fields, 7 bits up, in 16-bit lanes
-            unrolled<units>([&](auto u) BITREPLAY_INLINE {
-                const I mask = constant(0x7F807F80);
-                const I x = Simd::band(_mm512_load_si512(left[first + u.number]), mask), y = Simd::band(_mm512_load_si512(right[first + u.number]), mask);
-                fields = _mm512_max_epu16(fields, _mm512_add_epi16(x, y));
+            const float* const a = task.a + 2 * (unit + first);
+            const std::uint32_t* const a_fields = task.a_fields + unit + first;
+            unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+                I fields = constant(0);  // sums of two exponent fields, 7 bits up, in 16-bit lanes
+                unrolled<units>([&](auto u) BITREPLAY_INLINE {
+                    const I b = Simd::band(_mm512_load_si512(right[g.value][first + u.number]), constant(simd::field_mask));
+                    fields = _mm512_max_epu16(fields, _mm512_add_epi16(b, constant(static_cast<std::int32_t>(a_fields[u.number]))));
+                });
+                fields = _mm512_max_epu16(fields, Simd::template shift_right<16>(fields));
+                const I products = Simd::sub(Simd::template shift_left<16>(fields), constant(127 << 23));
+                const I x = Simd::max(products, Simd::band(Simd::bits(acc[g.value]), constant(exponent_bits)));
+                safe[g.value] &= Simd::greater(x, lowest);
+                const F scale = scale_of(x, align);
+                I sum[2] = {Simd::truncate(Simd::mul(acc[g.value], scale)), constant(0)};
+                unrolled<units>([&](auto u) BITREPLAY_INLINE {
+                    const I b = _mm512_load_si512(right[g.value][first + u.number]);
+                    const F even = Simd::mul(Simd::real(Simd::template shift_left<16>(b)), Simd::broadcast(a[2 * u.number]));
+                    const F odd = Simd::mul(Simd::real(Simd::band(b, constant(static_cast<std::int32_t>(0xFFFF0000)))), Simd::broadcast(a[2 * u.number + 1]));
+                    I& part = sum[2 * u.number >= units];
+                    part = Simd::add(part, Simd::truncate(Simd::mul(even, scale)));
+                    part = Simd::add(part, Simd::truncate(Simd::mul(odd, scale)));
+                });
+                acc[g.value] = Simd::mul(rounded_sum<Result::fp32, (block >= 16)>(sum[0], sum[1]), unit_of(x, align));
             });
-            fields = _mm512_max_epu16(fields, Simd::template shift_right<16>(fields));
-            const I products = Simd::sub(Simd::template shift_left<16>(fields), constant(127 << 23));
-            const I x = Simd::max(products, Simd::band(Simd::bits(acc), constant(exponent_bits)));
-            unsafe |= ~Simd::greater(x, lowest);
-            const F scale = scale_of(x, align);
-            I sum[2] = {Simd::truncate(Simd::mul(acc, scale)), constant(0)};
-            unrolled<units>([&](auto u) BITREPLAY_INLINE {
-                const I a = _mm512_load_si512(left[first + u.number]), b = _mm512_load_si512(right[first + u.number]);
-                const I high = constant(static_cast<std::int32_t>(0xFFFF0000));
-                const F even = Simd::mul(Simd::real(Simd::template shift_left<16>(a)), Simd::real(Simd::template shift_left<16>(b)));
-                const F odd = Simd::mul(Simd::real(Simd::band(a, high)), Simd::real(Simd::band(b, high)));
-                I& part = sum[2 * u.number >= units];
-                part = Simd::add(part, Simd::add(Simd::truncate(Simd::mul(even, scale)), Simd::truncate(Simd::mul(odd, scale))));
-            });
-            acc = Simd::mul(rounded_sum<Result::fp32, (block >= 16)>(sum[0], sum[1]), unit_of(x, align));
         }
     }
-    Simd::store(task.acc, acc);
-    task.unsafe = unsafe & all_lanes;
+    task.unsafe = 0;
+    unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+        Simd::store(task.acc + g.number * 16, acc[g.value]);
+        task.unsafe |= (~safe[g.value] & all_lanes) << (16 * g.number);
+    });
 }
 
 void walk_lanes(LanesTask& task) noexcept {
