@@ -102,6 +102,14 @@ std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept {
     const double value = std::bit_cast<double>(x) * std::bit_cast<double>(y);
     return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
 }
+std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept {
+    const double value = std::bit_cast<double>(x) / std::bit_cast<double>(y);
+    return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
+}
+std::uint64_t sqrt(std::uint64_t x) noexcept {
+    const double value = std::sqrt(std::bit_cast<double>(x));
+    return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);
+}
 std::uint64_t from_int(std::int64_t x) noexcept { return std::bit_cast<std::uint64_t>(static_cast<double>(x)); }
 std::uint32_t to_f32(std::uint64_t x) noexcept { return u(static_cast<float>(std::bit_cast<double>(x))); }
 }  // namespace f64

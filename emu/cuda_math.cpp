@@ -162,9 +162,10 @@ Reduced reduce_large(Bits x) noexcept {
 
 Reduced reduce(Bits x) noexcept {
     if (magnitude(x) >= 0x47CE4780) return reduce_large(x);
-    const Bits q = f32::round_to_integer(mul(x, 0x3F22F983));
+    const std::int32_t quadrant = f32::to_int(f32::round_to_integer(mul(x, 0x3F22F983)));
+    const Bits q = f32::from_int(quadrant);  // never -0: sin(-0) is -0
     const Bits r = fma(q, 0xA7C234C5, fma(q, 0xB3A22168, fma(q, 0xBFC90FDA, x)));
-    return {r, static_cast<std::uint32_t>(f32::to_int(q))};
+    return {r, static_cast<std::uint32_t>(quadrant)};
 }
 
 Bits circular(Bits x, std::uint32_t first_quadrant) noexcept {
@@ -246,6 +247,17 @@ Bits fast_logf(const Mufu& unit, Bits x) noexcept { return mul(unit.lg2(x), ln_2
 Bits fast_log2f(const Mufu& unit, Bits x) noexcept { return unit.lg2(x); }
 Bits fast_sinf(const Mufu& unit, Bits x) noexcept { return unit.sin(x); }
 Bits fast_cosf(const Mufu& unit, Bits x) noexcept { return unit.cos(x); }
+Bits fast_exp10f(const Mufu& unit, Bits x) noexcept { return unit.ex2(mul(x, 0x40549A78)); }
+Bits fast_log10f(const Mufu& unit, Bits x) noexcept { return mul(unit.lg2(x), 0x3E9A209B); }
+Bits fast_divide(const Mufu& unit, Bits x, Bits y) noexcept {
+    constexpr Bits two_to_24 = 0x4B800000;
+    if (magnitude(y) < min_normal) {
+        x = mul(x, two_to_24);
+        y = mul(y, two_to_24);
+    }
+    return mul(x, unit.rcp_ftz(y));
+}
+Bits fast_tanf(const Mufu& unit, Bits x) noexcept { return fast_divide(unit, unit.sin(x), unit.cos(x)); }
 Bits fast_powf(const Mufu& unit, Bits x, Bits y) noexcept { return unit.ex2(mul(unit.lg2(x), y)); }
 
 std::span<const Unary> unary_functions() noexcept {

@@ -47,13 +47,17 @@ Bits powf(const Mufu& unit, Bits x, Bits y) noexcept;
 Bits fmaxf(Bits x, Bits y) noexcept;
 Bits fminf(Bits x, Bits y) noexcept;
 
-// Fast-math intrinsics __expf, __exp2f …: `_ftz` as under -use_fast_math, the others as in a build that keeps subnormals.
+// Fast-math intrinsics __expf, __logf …, in a build that keeps subnormals; `_ftz` as under -use_fast_math.
 Bits fast_expf(const Mufu& unit, Bits x) noexcept;
 Bits fast_expf_ftz(const Mufu& unit, Bits x) noexcept;
 Bits fast_logf(const Mufu& unit, Bits x) noexcept;
 Bits fast_log2f(const Mufu& unit, Bits x) noexcept;
 Bits fast_sinf(const Mufu& unit, Bits x) noexcept;
 Bits fast_cosf(const Mufu& unit, Bits x) noexcept;
+Bits fast_tanf(const Mufu& unit, Bits x) noexcept;
+Bits fast_exp10f(const Mufu& unit, Bits x) noexcept;
+Bits fast_log10f(const Mufu& unit, Bits x) noexcept;
+Bits fast_divide(const Mufu& unit, Bits x, Bits y) noexcept;  ///< __fdividef, div.approx.f32
 Bits fast_powf(const Mufu& unit, Bits x, Bits y) noexcept;
 
 /// A function of one argument by the name manifests and PyTorch give it.

@@ -49,6 +49,17 @@ void round_through(const Format& format, std::span<std::uint32_t> values) noexce
         bits = static_cast<std::uint32_t>(convert(format, fp32, convert(fp32, format, bits)));
 }
 
+std::uint32_t fp32_maximum(std::span<const std::uint32_t> values) noexcept {
+    std::int32_t best = INT32_MIN;  // rank by value; no number has this one
+    for (const std::uint32_t bits : values) {
+        const auto code = static_cast<std::int32_t>(bits);
+        const std::int32_t rank = code < 0 ? static_cast<std::int32_t>(0x80000000U - bits) : code;
+        if ((bits & 0x7FFFFFFFU) <= 0x7F800000U) best = std::max(best, rank);
+    }
+    if (best == INT32_MIN) return 0x7FFFFFFF;
+    return best < 0 ? 0x80000000U - static_cast<std::uint32_t>(best) : static_cast<std::uint32_t>(best);
+}
+
 std::uint32_t fp32_from_integer(std::int64_t value) noexcept {
     const auto magnitude = static_cast<std::uint64_t>(value < 0 ? -value : value);
     return static_cast<std::uint32_t>(round_pack(fp32, {value < 0, magnitude, 0}));

@@ -17,6 +17,9 @@ void store_fp32(Tensor& out, std::int64_t first, std::span<const std::uint32_t> 
 /// Rounds FP32 values to `format` and widens them again, in place: what a tensor of that format stores.
 void round_through(const Format& format, std::span<std::uint32_t> values) noexcept;
 
+/// The largest value, NaN ignored (all NaN: NaN); of zeros +0.
+std::uint32_t fp32_maximum(std::span<const std::uint32_t> values) noexcept;
+
 /// The FP32 value nearest to an integer.
 std::uint32_t fp32_from_integer(std::int64_t value) noexcept;
 /// The FP32 value nearest to a double ("(float)x").

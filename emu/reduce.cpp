@@ -4,6 +4,7 @@
 #include <string>
 
 #include "arch/fp32.hpp"
+#include "emu/cuda_math.hpp"
 #include "emu/fp32_rows.hpp"
 #include "emu/parallel.hpp"
 #include "emu/simd/fp32_kernels.hpp"
@@ -40,6 +41,15 @@ std::uint64_t row_maximum(const Tensor& x, std::int64_t row) {
     if (any_nan) return nan;
     if (best_rank == 0 && plus_zero && minus_zero) throw NotModelled("maximum of a row that is zero of both signs");
     return best;
+}
+
+/// The maximum that logsumexp subtracts: NaN wins, and an infinity counts as 0.
+std::uint32_t largest(std::span<const std::uint32_t> values) {
+    const std::uint32_t best = fp32_maximum(values);
+    const bool any_nan =
+        std::any_of(values.begin(), values.end(), [](auto bits) { return (bits & 0x7FFFFFFF) > 0x7F800000; });
+    if (any_nan) return 0x7FFFFFFF;
+    return (best & 0x7FFFFFFF) == 0x7F800000 ? 0 : best;
 }
 
 }  // namespace
@@ -80,19 +90,33 @@ Tensor reduce(const ReduceTask& task) {
         return out;
     }
 
+    const bool logsumexp = task.function == ReduceFunction::logsumexp;
+    if (logsumexp && (x.format() != fp32 || task.result != fp32))
+        throw NotModelled("logsumexp of " + describe(x) + " as " + std::string(named(task.result).name));
+    const Mufu* const unit = logsumexp ? &mufu(task.gpu) : nullptr;
+
     const bool squared = task.function == ReduceFunction::mean_sq;
-    // x.float() and pow(2) give fresh, aligned fp32 tensors.
-    const TorchRowSum order(task.gpu, squared ? fp32 : x.format(), rows, width, squared ? 0 : task.storage_offset);
+    // x.float() and pow(2), exp(x - max): fresh, aligned fp32 tensors.
+    const bool fresh = squared || logsumexp;
+    const TorchRowSum order(task.gpu, squared ? fp32 : x.format(), rows, width, fresh ? 0 : task.storage_offset);
     const bool mean = squared || task.function == ReduceFunction::mean;
     const std::uint32_t factor = f32::div(fp32_from_integer(rows), fp32_from_integer(rows * width));
     parallel_for(rows, 1 + 65536 / width, [&](std::int64_t begin, std::int64_t end) {
+        const Fp32Kernels& kernels = fp32_kernels();
         LaneSum lanes;
         std::vector<std::uint32_t> values(static_cast<std::size_t>(width));
         for (std::int64_t row = begin; row < end; ++row) {
             load_fp32(x, row * width, values);
-            if (squared) fp32_kernels().mul(values.data(), values.data(), values.data(), values.size());
+            if (squared) kernels.mul(values.data(), values.data(), values.data(), values.size());
+            std::uint32_t shift = 0;
+            if (logsumexp) {
+                shift = largest(values);
+                kernels.sub_scalar(values.data(), shift, values.data(), values.size());
+                for (std::uint32_t& value : values) value = cuda::expf(*unit, value);
+            }
             std::uint32_t result = order.sum(lanes, row, values);
             if (mean) result = f32::mul(result, factor);
+            if (logsumexp) result = f32::add(cuda::logf(*unit, result), shift);
             store_fp32(out, row, {&result, 1});
         }
     });

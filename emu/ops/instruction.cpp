@@ -41,7 +41,7 @@ OpResult run_mma(const OpRequest& request) {
     const Tensor &a = request.input("a"), &b = request.input("b");
     check_format(request, a, rule.types.a, "a");
     check_format(request, b, rule.types.b, "b");
-    const auto& [m, n, k] = instruction.shape;
+    const int m = instruction.shape.m, n = instruction.shape.n, k = instruction.shape.k;
     if (a.rank() != 3 || a.dim(1) != m || a.dim(2) != k) request.fail("input a is " + describe(a) + ", not [tiles, " + std::to_string(m) + ", " + std::to_string(k) + "]");
     const std::int64_t tiles = a.dim(0);
     if (b.shape() != std::vector<std::int64_t>{tiles, n, k}) request.fail("input b is " + describe(b) + ", not " + describe({tiles, n, k}));

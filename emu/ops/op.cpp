@@ -52,7 +52,8 @@ void OpRequest::check_inputs(std::span<const std::string_view> names) const {
         if (optional) name.remove_suffix(1);
         if (!optional && !in.contains(std::string(name))) fail("missing input \"" + std::string(name) + "\"");
     }
-    for (const auto& [name, tensor] : in) {
+    for (const auto& input : in) {
+        const std::string& name = input.first;
         const bool known = std::any_of(names.begin(), names.end(), [&](std::string_view n) { return n == name || n == name + "?"; });
         if (!known) fail("unknown input \"" + name + "\"");
     }

@@ -66,12 +66,15 @@ TEST_CASE("reduce: sums and means of the model-width captures") {
     for (const std::string& name : file.names()) {
         std::int64_t rows = 0, width = 0;
         const bool square = parse(name, "mean_sq_", rows, width), sum = parse(name, "sum_", rows, width),
-                   narrow = parse(name, "bfsum_", rows, width);
-        if (!square && !sum && !narrow) continue;
-        const Tensor x = synthetic(
+                   narrow = parse(name, "bfsum_", rows, width), lse = parse(name, "lse_", rows, width);
+        if (!square && !sum && !narrow && !lse) continue;
+        Tensor x = synthetic(
             {.seed = static_cast<std::uint64_t>(900 + width), .format = narrow ? bf16 : fp32, .shape = {rows, width}});
-        const ReduceFunction function = square ? ReduceFunction::mean_sq : ReduceFunction::sum;
+        if (lse) x = test::scaled(x, 0x40800000);
+        const ReduceFunction function = square ? ReduceFunction::mean_sq
+                                        : lse  ? ReduceFunction::logsumexp
+                                               : ReduceFunction::sum;
         tally.compare(name, file.stored(name), reduce({find_gpu("h200"), function, x, narrow ? bf16 : fp32}));
     }
-    tally.check(3 * 40, 3 * 10 * (1 + 7 + 64 + 300));
+    tally.check(4 * 40, 4 * 10 * (1 + 7 + 64 + 300));
 }

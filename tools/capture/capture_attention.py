@@ -46,6 +46,10 @@ def cases():
     # Few keys and many rows: the log-sum-exp shows the exponential function and the order of the row sum.
     out += [case(256, Sk, 1, 1, 128, False) for Sk in (2, 3, 4, 8, 9, 16, 24, 32, 64)]
     out += [case(1, Sk, 64, 64, 128, False) for Sk in (2, 3, 4, 8, 16, 32, 64, 100, 128, 200, 500, 1000, 1001)]
+    for Sk in (201, 256, 257, 300, 384, 400, 512, 513, 600, 768, 1024, 1025, 1536, 2000, 3000, 6000, 8000):
+        out.append(case(1, Sk, 32, 8, 128, False))  # which kernel, how many parts
+    for Sk in (600, 1000, 1537, 2000, 3000, 4000, 8000):
+        out += [case(1, Sk, h, h, 128, False, "fp16") for h in (8, 64)]
     for dtype in ("bf16", "fp16"):
         for Sk in (64, 128, 256):
             for first in range(0, Sk, 128):

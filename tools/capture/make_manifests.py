@@ -1,7 +1,7 @@
 """Turns captures into replay manifests. Standard library only; nothing is computed, only rewritten.
 
     python3 make_manifests.py layers CAPTURE_DIR OUT_DIR       decoder_layer manifests, one or two per capture
-    python3 make_manifests.py gemm CASES.json OUT.json         one manifest with an op per matrix product
+    python3 make_manifests.py gemm CASES.json OUT.json [--without REPORT]  one manifest with an op per matrix product
     python3 make_manifests.py instructions DIR OUT.json        one manifest with an op per instruction and input class
 
 Layers: NAME.json expects the SHA-256 of every stage (whole tensors); NAME.sampled.json expects the sampled rows and
@@ -133,6 +133,10 @@ def gemm(args):
     with open(args.source) as f:
         cases = json.load(f)
     payload = os.path.basename(args.source).replace(".json", ".safetensors")
+    left_out = set()
+    if args.without:
+        with open(args.without) as f:
+            left_out = {op["id"] for op in json.load(f)["not_modelled"]}
     tensors, ops = {}, []
     for c in cases:
         if c["B"] or "error" in c or c["tag"].startswith(("tf32", "fp32", "fp64", "addmm")):
@@ -157,6 +161,10 @@ def gemm(args):
                 tensors[f"{name}.{key}"] = synthetic(seed, -3, "fp32", [extent if c["rowwise"] else 1], plus=1.0)
                 op["in"][key] = f"{name}.{key}"
             op["params"]["fast_accum"] = int(c["fast"])
+        if op["id"] in left_out:
+            for key in [key for key in tensors if key.startswith(name + ".")]:
+                del tensors[key]
+            continue
         ops.append(op)
     write(args.out, {"bitreplay": 1, "gpu": "h200", "software": {"torch": "2.11.0+cu130", "cublasLt": "13.1"},
                      "tensors": tensors, "ops": ops})
@@ -190,6 +198,7 @@ def main():
     parser.add_argument("what", choices=["layers", "gemm", "instructions"])
     parser.add_argument("source")
     parser.add_argument("out")
+    parser.add_argument("--without", help="report of `bitreplay replay --json`: leave out what it names as not modelled")
     args = parser.parse_args()
     {"layers": layers, "gemm": gemm, "instructions": instructions}[args.what](args)
 

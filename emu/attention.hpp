@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "arch/gpu.hpp"
+#include "emu/tensor.hpp"
+#include "reduction_trees/flash_recipe.hpp"
+
+namespace bitreplay {
+
+/// One call of FlashAttention-2 forward: o = softmax(q·kᵀ·scale, masked)·v per head, and the logarithm of the sum.
+struct FlashCall {
+    const Gpu& gpu;
+    const FlashBuild& build;
+    Tensor q;     ///< [b, h, Sq, d] bf16 or fp16
+    Tensor k, v;  ///< [b, hk, Sk, d] of the same format; hk divides h, query head i reads key head i·hk/h
+    bool causal = false;                              ///< aligned to the bottom right corner
+    std::int64_t window_left = -1, window_right = -1; ///< keys visible on either side of the diagonal; -1: all
+    std::uint32_t scale = 0;                          ///< fp32 code, see default_attention_scale()
+    std::int64_t multiprocessors = 0;                 ///< what the host code saw
+    std::int64_t splits = 0;                          ///< parts of the keys; 0: as the host code decides
+    /// Variable-length call: the bounds of the sequences along Sq and Sk (first 0, last Sq or Sk); then b must be 1.
+    std::vector<std::int64_t> bounds_q = {}, bounds_k = {};
+};
+
+/// o in the format of q, of q's shape; lse fp32 [b, h, Sq].
+struct AttentionResult {
+    Tensor o, lse;
+};
+
+/// What the host code of the library decides before it launches kernels.
+struct FlashPlan {
+    std::int64_t head_dim;  ///< of the kernel
+    bool causal;            ///< as the kernel sees it: one query row or a left window turn it off
+    std::int64_t window_left, window_right;  ///< as the kernel sees them
+    bool local;             ///< a window mask that is not causal
+    bool groups_as_rows;    ///< one query with several heads per key head: the heads become the rows
+    std::int64_t splits;    ///< more than 1: flash_fwd_splitkv_kernel and its combining kernel
+    FlashTile tile;
+};
+FlashPlan plan_flash(const FlashCall& call);
+
+/// The number of parts into which the host code splits the keys. blocks: thread blocks without a split;
+/// slots: thread blocks the GPU is taken to run at once; key_tiles: key tiles of one block.
+std::int64_t flash_splits(std::int64_t blocks, std::int64_t slots, std::int64_t key_tiles, std::int64_t max_splits);
+
+/// (float)(1/sqrt((double)head_dim)).
+std::uint32_t default_attention_scale(std::int64_t head_dim) noexcept;
+
+/// How to compute; every choice gives the same bits.
+struct FlashEngine {
+    bool fast = true;          ///< instruction-set kernels where they apply; false: the scalar definition
+    std::string_view isa = {}; ///< only the kernels of this instruction set (emu/simd/*.inc), "" for the best
+};
+
+/// Runs the call. Throws NotModelled for a GPU, head dimension or format that the recipe does not cover.
+AttentionResult flash_attention(const FlashCall& call, const FlashEngine& engine = {});
+
+}  // namespace bitreplay

@@ -1,0 +1,21 @@
+#pragma once
+// The whole public interface: #include <emu/emu.hpp>, link bitreplay::bitreplay.
+
+#include "arch/dot.hpp"
+#include "arch/fp32.hpp"
+#include "arch/gpu.hpp"
+#include "emu/blocks/block.hpp"
+#include "emu/compare.hpp"
+#include "emu/gemm.hpp"
+#include "emu/io/manifest.hpp"
+#include "emu/io/safetensors.hpp"
+#include "emu/io/sha256.hpp"
+#include "emu/io/synthetic.hpp"
+#include "emu/ops/op.hpp"
+#include "emu/parallel.hpp"
+#include "emu/replay.hpp"
+#include "emu/tensor.hpp"
+#include "formats/convert.hpp"
+#include "formats/error.hpp"
+#include "reduction_trees/plan.hpp"
+#include "reduction_trees/recipe.hpp"
