@@ -9,9 +9,9 @@ using simd::LanesTask;
 using simd::segment_products;
 
 constexpr float unit_roundoff = 0x1p-24F;
-constexpr float margin = 1.01F;       // second-order terms and the roundings of the bound itself
+constexpr float margin = 1.01F;                        // second-order terms and the roundings of the bound itself
 constexpr int half_columns = simd::panel_columns / 2;  // columns of a tile of the approximation
-constexpr float tiny = 1e-30F;        // everything that underflows on either side
+constexpr float tiny = 1e-30F;                         // everything that underflows on either side
 
 /// acc + a0*b0 + a1*b1 with at most two roundings, subnormals flushed.
 BITREPLAY_INLINE inline void add_pairs(F& acc, I a, I b) { asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b)); }
@@ -27,14 +27,19 @@ struct FilterState {
 };
 
 template <int block, int rows>
-__attribute__((noinline)) void filter_segment(const FilterTask& task, const FilterState& state, std::int64_t row, int column, std::int64_t segment,
+__attribute__((noinline)) void filter_segment(const FilterTask& task,
+                                              const FilterState& state,
+                                              std::int64_t row,
+                                              int column,
+                                              std::int64_t segment,
                                               std::int64_t blocks) {
     constexpr int columns = 2, units = block / 2;
     constexpr int chains = units >= 4 ? 2 : 1;
     constexpr auto R = static_cast<Size>(rows), V = static_cast<Size>(columns);
     const std::int64_t first = segment * (segment_products / 2);
     const std::uint32_t* a[R];
-    unrolled<rows>([&](auto r) BITREPLAY_INLINE { a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first; });
+    unrolled<rows>([&](auto r)
+                       BITREPLAY_INLINE { a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first; });
     const std::uint32_t* b = task.b.pairs + column / half_columns * task.b_half + first * half_columns;
     const std::int64_t place = row * simd::panel_columns + column;
     struct alignas(64) Saved {
@@ -52,7 +57,8 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
         F chain[static_cast<Size>(chains)][R][V];
         unrolled<chains>([&](auto c) BITREPLAY_INLINE {
             unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-                unrolled<columns>([&](auto v) BITREPLAY_INLINE { chain[c.value][r.value][v.value] = _mm512_setzero_ps(); });
+                unrolled<columns>([&](auto v)
+                                      BITREPLAY_INLINE { chain[c.value][r.value][v.value] = _mm512_setzero_ps(); });
             });
         });
         for (int u = 0; u < units; u += chains)
@@ -63,7 +69,9 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
                 });
                 unrolled<rows>([&](auto r) BITREPLAY_INLINE {
                     const I left = _mm512_set1_epi32(static_cast<int>(a[r.value][u + c.number]));
-                    unrolled<columns>([&](auto v) BITREPLAY_INLINE { add_pairs(chain[c.value][r.value][v.value], left, right[v.value]); });
+                    unrolled<columns>([&](auto v) BITREPLAY_INLINE {
+                        add_pairs(chain[c.value][r.value][v.value], left, right[v.value]);
+                    });
                 });
             });
         const F decay = Simd::broadcast(1.0F - unit_roundoff);
@@ -94,7 +102,8 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
         I powers[V];
         I largest = product_power;
         for (int v = 0; v < columns; ++v) {
-            const I own = Simd::band(Simd::bits(_mm512_mul_ps(Simd::load(saved.most[r] + v * 16), grown)), constant(exponent_bits));
+            const I own = Simd::band(Simd::bits(_mm512_mul_ps(Simd::load(saved.most[r] + v * 16), grown)),
+                                     constant(exponent_bits));
             powers[v] = Simd::max(own, product_power);
             largest = Simd::max(largest, powers[v]);
         }
@@ -119,8 +128,10 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
             F rest = Simd::load(state.rest + at);
             rest = _mm512_fmadd_ps(lost, power2, rest);
             rest = _mm512_fmadd_ps(other, Simd::real(product_power), rest);
-            rest = _mm512_fmadd_ps(norm, Simd::load(task.b.norm + segment * simd::panel_columns + column + v * 16), rest);
-            const F slack = _mm512_sub_ps(_mm512_mul_ps(power2, Simd::broadcast(1.9999F)), Simd::load(saved.most[r] + v * 16));
+            rest =
+                _mm512_fmadd_ps(norm, Simd::load(task.b.norm + segment * simd::panel_columns + column + v * 16), rest);
+            const F slack =
+                _mm512_sub_ps(_mm512_mul_ps(power2, Simd::broadcast(1.9999F)), Simd::load(saved.most[r] + v * 16));
             Simd::store(state.w + at, Simd::load(saved.w[r] + v * 16));
             Simd::store(state.sum + at, Simd::load(saved.sum[r] + v * 16));
             Simd::store(state.rest + at, rest);
@@ -173,9 +184,11 @@ void approximate(const FilterTask& whole) noexcept {
             // (1 - u) w is rounded once more: u |w|, beside the 2 u S of the blocks.
             const F w = Simd::load(task.value + i);
             const F value = _mm512_mul_ps(w, Simd::broadcast(1.0F - unit_roundoff));
-            const F rounding = _mm512_fmadd_ps(Simd::load(sum + i), Simd::broadcast(2.0F * unit_roundoff),
+            const F rounding = _mm512_fmadd_ps(Simd::load(sum + i),
+                                               Simd::broadcast(2.0F * unit_roundoff),
                                                _mm512_mul_ps(magnitude(w), Simd::broadcast(unit_roundoff)));
-            const F error = _mm512_fmadd_ps(_mm512_add_ps(rounding, Simd::load(task.error + i)), Simd::broadcast(margin), Simd::broadcast(tiny));
+            const F error = _mm512_fmadd_ps(
+                _mm512_add_ps(rounding, Simd::load(task.error + i)), Simd::broadcast(margin), Simd::broadcast(tiny));
             const __mmask16 good = _mm512_cmp_ps_mask(error, Simd::load(slack + i), _CMP_LT_OQ);
             Simd::store(task.value + i, value);
             Simd::store(task.error + i, Simd::select(good, error, Simd::real(constant(exponent_bits))));
@@ -183,13 +196,16 @@ void approximate(const FilterTask& whole) noexcept {
     }
 }
 
-void merge_approximations(std::int64_t count, float* value, float* error, const float* more, const float* more_error) noexcept {
+void merge_approximations(
+    std::int64_t count, float* value, float* error, const float* more, const float* more_error) noexcept {
     for (std::int64_t i = 0; i < count; i += 16) {
         const F sum = _mm512_add_ps(Simd::load(value + i), Simd::load(more + i));
         // Both this addition and the emulated one round to nearest: u |sum| each, and the emulated sum is error away.
         const F errors = _mm512_add_ps(Simd::load(error + i), Simd::load(more_error + i));
         Simd::store(value + i, sum);
-        Simd::store(error + i, _mm512_mul_ps(_mm512_fmadd_ps(magnitude(sum), Simd::broadcast(2.0F * unit_roundoff), errors), Simd::broadcast(1.0001F)));
+        Simd::store(error + i,
+                    _mm512_mul_ps(_mm512_fmadd_ps(magnitude(sum), Simd::broadcast(2.0F * unit_roundoff), errors),
+                                  Simd::broadcast(1.0001F)));
     }
 }
 
@@ -272,8 +288,10 @@ __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
             unrolled<groups>([&](auto g) BITREPLAY_INLINE {
                 I fields = constant(0);  // sums of two exponent fields, 7 bits up, in 16-bit lanes
                 unrolled<units>([&](auto u) BITREPLAY_INLINE {
-                    const I b = Simd::band(_mm512_load_si512(right[g.value][first + u.number]), constant(simd::field_mask));
-                    fields = _mm512_max_epu16(fields, _mm512_add_epi16(b, constant(static_cast<std::int32_t>(a_fields[u.number]))));
+                    const I b =
+                        Simd::band(_mm512_load_si512(right[g.value][first + u.number]), constant(simd::field_mask));
+                    fields = _mm512_max_epu16(
+                        fields, _mm512_add_epi16(b, constant(static_cast<std::int32_t>(a_fields[u.number]))));
                 });
                 fields = _mm512_max_epu16(fields, Simd::template shift_right<16>(fields));
                 const I products = Simd::sub(Simd::template shift_left<16>(fields), constant(127 << 23));
@@ -283,8 +301,10 @@ __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
                 I sum[2] = {Simd::truncate(Simd::mul(acc[g.value], scale)), constant(0)};
                 unrolled<units>([&](auto u) BITREPLAY_INLINE {
                     const I b = _mm512_load_si512(right[g.value][first + u.number]);
-                    const F even = Simd::mul(Simd::real(Simd::template shift_left<16>(b)), Simd::broadcast(a[2 * u.number]));
-                    const F odd = Simd::mul(Simd::real(Simd::band(b, constant(static_cast<std::int32_t>(0xFFFF0000)))), Simd::broadcast(a[2 * u.number + 1]));
+                    const F even =
+                        Simd::mul(Simd::real(Simd::template shift_left<16>(b)), Simd::broadcast(a[2 * u.number]));
+                    const F odd = Simd::mul(Simd::real(Simd::band(b, constant(static_cast<std::int32_t>(0xFFFF0000)))),
+                                            Simd::broadcast(a[2 * u.number + 1]));
                     I& part = sum[2 * u.number >= units];
                     part = Simd::add(part, Simd::truncate(Simd::mul(even, scale)));
                     part = Simd::add(part, Simd::truncate(Simd::mul(odd, scale)));
