@@ -13,14 +13,16 @@ namespace bitreplay {
 namespace {
 
 constexpr std::int64_t width = simd::panel_columns;
-constexpr std::int64_t tile_rows = 128;   // accumulators of a tile: 32 KiB
+constexpr std::int64_t tile_rows = 128;       // accumulators of a tile: 32 KiB
 constexpr std::int64_t chunk_products = 256;  // depth of a panel that is used for all rows of a tile before the next
 
 /// Accumulators of rows x panel_columns outputs.
 using Tile = std::vector<float>;
 
 /// Bits that a sum of `depth` products can need above the largest product's exponent.
-int growth(std::int64_t depth) noexcept { return 2 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(depth))); }
+int growth(std::int64_t depth) noexcept {
+    return 2 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(depth)));
+}
 
 struct Walker {
     const simd::WalkShape& shape;
@@ -29,7 +31,12 @@ struct Walker {
     const PackedColumns& b;
 
     /// Continues the walk of `acc` over blocks [first, first + count) of the layout.
-    void operator()(std::int64_t row, std::int64_t rows, std::int64_t panel, std::int64_t first, std::int64_t count, float* acc) const {
+    void operator()(std::int64_t row,
+                    std::int64_t rows,
+                    std::int64_t panel,
+                    std::int64_t first,
+                    std::int64_t count,
+                    float* acc) const {
         const std::int64_t step = std::max<std::int64_t>(1, chunk_products / shape.block);
         for (std::int64_t block = first; block < first + count; block += step) {
             const std::int64_t at = block * shape.block;
@@ -59,7 +66,12 @@ std::int64_t leaves_of(const Plan& plan) noexcept {
 /// Evaluates a plan for one tile.
 class TileSum {
 public:
-    TileSum(const GemmTask& task, const WalkLayout& layout, const Walker& walk, std::int64_t row, std::int64_t rows, std::int64_t panel)
+    TileSum(const GemmTask& task,
+            const WalkLayout& layout,
+            const Walker& walk,
+            std::int64_t row,
+            std::int64_t rows,
+            std::int64_t panel)
         : task_(task), layout_(layout), walk_(walk), row_(row), rows_(rows), panel_(panel) {}
 
     Tile operator()(const Plan& plan, std::int64_t leaf = 0) const {
@@ -79,8 +91,10 @@ public:
             const std::size_t at = plan.merge.order == Merge::Order::last_to_first ? plan.parts.size() - 1 - i : i;
             Tile part = (*this)(plan.parts[at], first_leaf[at]);
             if (plan.merge.parts == Merge::Precision::result) round(part);
-            if (first) sum = std::move(part);
-            else add(sum, part);
+            if (first)
+                sum = std::move(part);
+            else
+                add(sum, part);
             first = false;
             if (plan.merge.sums == Merge::Precision::result) round(sum);
         }
@@ -92,7 +106,8 @@ private:
         const Format& wide = task_.rule.types.d;
         if (task_.result == wide) return;
         for (float& x : tile) {
-            const std::uint64_t code = convert(task_.result, fp32, convert(fp32, task_.result, std::bit_cast<std::uint32_t>(x)));
+            const std::uint64_t code =
+                convert(task_.result, fp32, convert(fp32, task_.result, std::bit_cast<std::uint32_t>(x)));
             x = std::bit_cast<float>(static_cast<std::uint32_t>(code));
         }
     }
@@ -153,15 +168,22 @@ std::optional<Method> method_for(const GemmTask& task) {
 }
 
 /// Outputs of rows [row0, …) of the task (packed in a) and columns [col0, …) (packed in b).
-void dense(const GemmTask& task, const Method& method, const WalkLayout& layout, const PackedRows& a, std::int64_t row0,
-           const PackedColumns& b, std::int64_t col0, Tensor& out) {
+void dense(const GemmTask& task,
+           const Method& method,
+           const WalkLayout& layout,
+           const PackedRows& a,
+           std::int64_t row0,
+           const PackedColumns& b,
+           std::int64_t col0,
+           Tensor& out) {
     const std::int64_t row_tiles = (a.count() + tile_rows - 1) / tile_rows;
     const int grown = growth(std::ssize(layout.source));
     const Walker walk{method.shape, method.kernel, a, b};
     parallel_for(row_tiles * b.panels(), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t item = begin; item < end; ++item) {
             const std::int64_t panel = item / row_tiles, row = item % row_tiles * tile_rows;
-            const std::int64_t rows = std::min(tile_rows, a.count() - row), cols = std::min(width, b.count() - panel * width);
+            const std::int64_t rows = std::min(tile_rows, a.count() - row),
+                               cols = std::min(width, b.count() - panel * width);
             const Tile tile = TileSum(task, layout, walk, row, rows, panel)(task.plan);
             std::vector<std::int64_t> plain_rows, scalar_rows, scalar_cols, all_cols;
             for (std::int64_t j = 0; j < cols; ++j) {
@@ -172,7 +194,10 @@ void dense(const GemmTask& task, const Method& method, const WalkLayout& layout,
                 const bool unsafe = a.special(row + i) || *a.top(row + i) + b.top(panel) + grown > simd::safe_exponent;
                 (unsafe ? scalar_rows : plain_rows).push_back(row0 + row + i);
                 const std::int64_t at = (row0 + row + i) * out.cols() + col0 + panel * width;
-                store(task.rule.types.d, std::span(tile).subspan(static_cast<std::size_t>(i * width), static_cast<std::size_t>(cols)), at, out);
+                store(task.rule.types.d,
+                      std::span(tile).subspan(static_cast<std::size_t>(i * width), static_cast<std::size_t>(cols)),
+                      at,
+                      out);
             }
             redo(task, scalar_rows, all_cols, out);
             redo(task, plain_rows, scalar_cols, out);
@@ -187,18 +212,25 @@ PackedWeights::PackedWeights(const GemmTask& task) {
     if (!method) return;
     const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.w.cols());
     if (task.engine != GemmEngine::dense)
-        if (const auto filter = filter_layout(task, method->shape, layout)) filter_.emplace(task.w, task.cols, *filter, method->shape.block);
-    if (task.engine != GemmEngine::filtered || !filter_) columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols);
+        if (const auto filter = filter_layout(task, method->shape, layout))
+            filter_.emplace(task.w, task.cols, *filter, method->shape.block);
+    if (task.engine != GemmEngine::filtered || !filter_)
+        columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols);
 }
 
 Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
     if (redone != nullptr) *redone = 1;
     const auto method = method_for(task);
-    if (method && task.engine != GemmEngine::dense && (out == bf16 || out == fp16)) {
+    const FilterColumns* const packed = task.packed != nullptr ? task.packed->filter() : nullptr;
+    // The filter's tables of the weights cost as much as hundreds of rows.
+    constexpr std::int64_t worth_packing = 768;
+    const bool filter_pays =
+        task.engine == GemmEngine::filtered || packed != nullptr || std::ssize(task.rows) >= worth_packing;
+    if (method && task.engine != GemmEngine::dense && filter_pays && (out == bf16 || out == fp16)) {
         const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());
         if (const auto filter = filter_layout(task, method->shape, layout)) {
             std::optional<FilterColumns> own;
-            const FilterColumns* columns = task.packed != nullptr ? task.packed->filter() : nullptr;
+            const FilterColumns* columns = packed;
             if (columns == nullptr) columns = &own.emplace(task.w, task.cols, *filter, method->shape.block);
             double share = 0;
             Tensor result = gemm_filtered(task, out, *filter, method->shape, *columns, share);
@@ -210,7 +242,14 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
     if (out == task.rule.types.d) return acc;
     Tensor result(out, acc.shape());
     parallel_for(acc.rows(), 16, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin * acc.cols(); i < end * acc.cols(); ++i) result.set(i, convert(task.rule.types.d, out, acc.get(i)));
+        for (std::int64_t i = begin * acc.cols(); i < end * acc.cols(); ++i) {
+            const std::uint64_t code = acc.get(i);
+            const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
+            if (task.rule.types.d != fp32 || out != bf16)
+                result.set(i, convert(task.rule.types.d, out, code));
+            else
+                result.set(i, nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16);
+        }
     });
     return result;
 }
@@ -223,18 +262,27 @@ Tensor gemm_accumulators(const GemmTask& task) {
     const PackedColumns* packed = task.packed != nullptr ? task.packed->columns() : nullptr;
     // Packing here goes by groups, so that it takes no more than about the operands' own memory.
     const std::int64_t own = static_cast<std::int64_t>(task.x.bytes().size() + task.w.bytes().size());
-    const std::int64_t group = packed != nullptr ? std::ssize(task.cols)
-                                                 : std::max<std::int64_t>(512, own / std::max<std::int64_t>(1, 5 * task.w.cols()) / width * width);
+    const std::int64_t group =
+        packed != nullptr
+            ? std::ssize(task.cols)
+            : std::max<std::int64_t>(512, own / std::max<std::int64_t>(1, 5 * task.w.cols()) / width * width);
     for (std::int64_t col = 0; col < std::ssize(task.cols); col += group) {
         std::optional<PackedColumns> own_columns;
         if (packed == nullptr)
-            own_columns.emplace(rows_of(task.w), task.rule.unit_b, layout,
-                                task.cols.subspan(static_cast<std::size_t>(col), static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))));
+            own_columns.emplace(
+                rows_of(task.w),
+                task.rule.unit_b,
+                layout,
+                task.cols.subspan(static_cast<std::size_t>(col),
+                                  static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))));
         const PackedColumns& columns = packed != nullptr ? *packed : *own_columns;
         constexpr std::int64_t row_group = 2 * tile_rows;
         for (std::int64_t row = 0; row < std::ssize(task.rows); row += row_group) {
             const std::int64_t rows = std::min(row_group, std::ssize(task.rows) - row);
-            const PackedRows a(rows_of(task.x), task.rule.unit_a, layout, task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)));
+            const PackedRows a(rows_of(task.x),
+                               task.rule.unit_a,
+                               layout,
+                               task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)));
             dense(task, *method, layout, a, row, columns, col, out);
         }
     }
@@ -247,7 +295,8 @@ DotEngine::DotEngine(const DotRule& rule, int instruction_k, std::string_view ke
 }
 
 WalkLayout DotEngine::layout(std::int64_t depth) const {
-    return walk_layout({.kind = Plan::Kind::walk, .ranges = {{0, depth}}, .parts = {}, .merge = {}}, *shape_, instruction_k_, depth);
+    return walk_layout(
+        {.kind = Plan::Kind::walk, .ranges = {{0, depth}}, .parts = {}, .merge = {}}, *shape_, instruction_k_, depth);
 }
 
 namespace {
@@ -299,9 +348,11 @@ void DotEngine::accumulate(const Operand& a, const Operand& b, std::uint32_t* ac
             const std::int64_t cols = std::min(width, b.codes_.count - panel * width);
             tile.assign(static_cast<std::size_t>(rows * width), 0.0F);
             const auto slow = [&](std::int64_t i, std::int64_t j) {
-                const auto start = static_cast<std::uint32_t>(convert(d, fp32, acc[(row + i) * acc_stride + panel * width + j]));
+                const auto start =
+                    static_cast<std::uint32_t>(convert(d, fp32, acc[(row + i) * acc_stride + panel * width + j]));
                 const int exponent = static_cast<int>((start >> 23) & 0xFF) - 127;
-                const bool wide = *a.rows_->top(row + i) + b.columns_->top(panel) + grown > simd::safe_exponent || exponent >= simd::safe_exponent;
+                const bool wide = *a.rows_->top(row + i) + b.columns_->top(panel) + grown > simd::safe_exponent ||
+                                  exponent >= simd::safe_exponent;
                 return wide || a.rows_->special(row + i) || b.columns_->special(panel * width + j);
             };
             for (std::int64_t i = 0; i < rows; ++i)
@@ -320,7 +371,8 @@ void DotEngine::accumulate(const Operand& a, const Operand& b, std::uint32_t* ac
                         continue;
                     }
                     const auto bits = std::bit_cast<std::uint32_t>(tile[static_cast<std::size_t>(i * width + j)]);
-                    acc[(row + i) * acc_stride + panel * width + j] = d == fp32 ? bits : static_cast<std::uint32_t>(convert(fp32, d, bits));
+                    acc[(row + i) * acc_stride + panel * width + j] =
+                        d == fp32 ? bits : static_cast<std::uint32_t>(convert(fp32, d, bits));
                 }
         }
     }

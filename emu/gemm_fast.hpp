@@ -20,15 +20,17 @@ public:
 
     const PackedColumns* columns() const noexcept { return columns_ ? &*columns_ : nullptr; }
     const FilterColumns* filter() const noexcept { return filter_ ? &*filter_ : nullptr; }
-    std::int64_t bytes() const noexcept { return (columns_ ? columns_->bytes() : 0) + (filter_ ? filter_->bytes() : 0); }
+    std::int64_t bytes() const noexcept {
+        return (columns_ ? columns_->bytes() : 0) + (filter_ ? filter_->bytes() : 0);
+    }
 
 private:
     std::optional<PackedColumns> columns_;
     std::optional<FilterColumns> filter_;
 };
 
-/// Small exact products with a live accumulator, as attention needs them: acc[i][j] <- walk over a[i]·b[j] from acc[i][j].
-/// Falls back to the scalar definition where no kernel fits.
+/// Small exact products with a live accumulator, as attention needs them: acc[i][j] <- walk over a[i]·b[j] from
+/// acc[i][j]. Falls back to the scalar definition where no kernel fits.
 class DotEngine {
 public:
     /// One side of a product in kernel form. Refers to the codes, which must outlive it.

@@ -14,6 +14,7 @@ namespace bitreplay {
 namespace {
 
 constexpr std::int64_t width = simd::panel_columns;
+constexpr std::int64_t half = width / 2;
 constexpr std::int64_t tile_rows = 128;
 constexpr double dense_share = 0.4;  // of undecided outputs in a tile; above it the dense kernel is faster
 
@@ -61,7 +62,10 @@ struct FilterRows {
     }
     simd::FilterSide side(std::int64_t row, std::int64_t segment, std::int64_t first_k) const noexcept {
         const std::int64_t at = row * segments + segment;
-        return {pairs.data() + row * stride + first_k / 2, norm.data() + at, top.data() + at, deeper.data() + at * simd::depth_levels};
+        return {pairs.data() + row * stride + first_k / 2,
+                norm.data() + at,
+                top.data() + at,
+                deeper.data() + at * simd::depth_levels};
     }
 };
 
@@ -88,141 +92,222 @@ void in_order(const Plan& plan, std::int64_t leaf, const Body& body) {
 
 bool plain_merges(const Plan& plan) noexcept {
     const Merge& how = plan.merge;
-    if (plan.kind == Plan::Kind::merge && (how.parts == Merge::Precision::result || how.sums == Merge::Precision::result || plan.parts.empty())) return false;
+    if (plan.kind == Plan::Kind::merge &&
+        (how.parts == Merge::Precision::result || how.sums == Merge::Precision::result || plan.parts.empty()))
+        return false;
     return std::all_of(plan.parts.begin(), plan.parts.end(), plain_merges);
 }
 
+struct Approximation {
+    Scratch<float> value, error;
+};
+
 class FilteredGemm {
 public:
-    FilteredGemm(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape, const FilterColumns& b, Tensor& result,
+    FilteredGemm(const GemmTask& task,
+                 const Format& out,
+                 const FilterLayout& layout,
+                 const simd::WalkShape& shape,
+                 const FilterColumns& b,
+                 Tensor& result,
                  FilterTrace* trace)
-        : task_(task), out_(out), layout_(layout), shape_(shape), b_(b), result_(result), trace_(trace), kernels_(*simd::filter_kernels()) {}
+        : task_(task),
+          out_(out),
+          layout_(layout),
+          shape_(shape),
+          b_(b),
+          result_(result),
+          trace_(trace),
+          kernels_(*simd::filter_kernels()) {}
 
-    void tile(const FilterRows& a, std::int64_t row0, std::int64_t row, std::int64_t panel) {
-        const std::int64_t rows = std::min(tile_rows, a.count - row), cols = std::min(width, result_.cols() - panel * width);
+    /// Decides what the bound can decide; the rest of the tile becomes bits of `open` ([rows][panels]), or is computed
+    /// by the dense kernel where that is faster.
+    void tile(const FilterRows& a, std::int64_t row0, std::int64_t row, std::int64_t panel, std::uint64_t* open) {
+        const std::int64_t rows = std::min(tile_rows, a.count - row),
+                           cols = std::min(width, result_.cols() - panel * width);
         const Approximation approximation = approximate(task_.plan, 0, a, row, rows, panel);
         const std::uint64_t valid = cols == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << cols) - 1;
         std::uint64_t bad_columns = 0;
         for (std::int64_t j = 0; j < cols; ++j)
             if (b_.unfit(panel * width + j)) bad_columns |= std::uint64_t{1} << j;
-        std::vector<Place> open;
+        std::int64_t count = 0;
         for (std::int64_t i = 0; i < rows; ++i) {
             std::uint16_t codes[width];
-            std::uint64_t mask = kernels_.decide(approximation.value.data() + i * width, approximation.error.data() + i * width, out_ == fp16, codes);
+            std::uint64_t mask = kernels_.decide(
+                approximation.value.data() + i * width, approximation.error.data() + i * width, out_ == fp16, codes);
             mask |= bad_columns;
             if (a.unfit[static_cast<std::size_t>(row + i)] != 0) mask = ~std::uint64_t{0};
-            std::memcpy(result_.mutable_bytes().data() + ((row0 + row + i) * result_.cols() + panel * width) * 2, codes, static_cast<std::size_t>(cols) * 2);
-            if (trace_ != nullptr)
-                for (std::int64_t j = 0; j < cols; ++j) {
-                    const auto at = static_cast<std::size_t>((row0 + row + i) * result_.cols() + panel * width + j);
-                    const bool unfit = a.unfit[static_cast<std::size_t>(row + i)] != 0 || b_.unfit(panel * width + j);
-                    trace_->value[at] = approximation.value[static_cast<std::size_t>(i * width + j)];
-                    trace_->error[at] = unfit ? std::numeric_limits<float>::infinity() : approximation.error[static_cast<std::size_t>(i * width + j)];
-                }
-            for (mask &= valid; mask != 0; mask &= mask - 1) open.push_back({i, std::countr_zero(mask)});
+            std::memcpy(result_.mutable_bytes().data() + ((row0 + row + i) * result_.cols() + panel * width) * 2,
+                        codes,
+                        static_cast<std::size_t>(cols) * 2);
+            if (trace_ != nullptr) trace(approximation, a, row0, row, i, panel, cols);
+            mask &= valid;
+            open[(row + i) * b_.panels() + panel] = mask;
+            count += std::popcount(mask);
         }
-        redone_ += std::ssize(open);
-        if (static_cast<double>(open.size()) > dense_share * static_cast<double>(rows * cols)) {
-            std::vector<std::int64_t> r(static_cast<std::size_t>(rows)), c(static_cast<std::size_t>(cols));
-            for (std::int64_t i = 0; i < rows; ++i) r[static_cast<std::size_t>(i)] = row0 + row + i;
-            for (std::int64_t j = 0; j < cols; ++j) c[static_cast<std::size_t>(j)] = panel * width + j;
-            exact(r, c, GemmEngine::dense);
-            return;
+        redone_ += count;
+        if (static_cast<double>(count) <= dense_share * static_cast<double>(rows * cols)) return;
+        std::vector<std::int64_t> r(static_cast<std::size_t>(rows)), c(static_cast<std::size_t>(cols));
+        for (std::int64_t i = 0; i < rows; ++i) {
+            r[static_cast<std::size_t>(i)] = row0 + row + i;
+            open[(row + i) * b_.panels() + panel] = 0;
         }
-        for (std::size_t at = 0; at < open.size(); at += 16)
-            redo(std::span(open).subspan(at, std::min<std::size_t>(16, open.size() - at)), a, row0, row, panel);
+        for (std::int64_t j = 0; j < cols; ++j) c[static_cast<std::size_t>(j)] = panel * width + j;
+        exact(r, c, GemmEngine::dense);
+    }
+
+    /// Computes a row's open outputs exactly.
+    void finish_row(const FilterRows& a, std::int64_t row0, std::int64_t row, const std::uint64_t* open) {
+        std::vector<std::int64_t> columns, scalar;
+        for (std::int64_t panel = 0; panel < b_.panels(); ++panel)
+            for (std::uint64_t mask = open[panel]; mask != 0; mask &= mask - 1) {
+                const std::int64_t j = panel * width + std::countr_zero(mask);
+                (a.unfit[static_cast<std::size_t>(row)] != 0 || b_.unfit(j) ? scalar : columns).push_back(j);
+            }
+        if (!columns.empty()) {
+            const auto depth = static_cast<std::size_t>(task_.x.cols());
+            std::vector<float> values(depth);
+            std::vector<std::uint32_t> fields(depth / 2);
+            const std::uint32_t* const pairs = a.pairs.data() + row * a.stride;
+            for (std::size_t u = 0; u < depth / 2; ++u) {
+                values[2 * u] = std::bit_cast<float>(pairs[u] << 16);
+                values[2 * u + 1] = std::bit_cast<float>(pairs[u] & 0xFFFF0000U);
+                fields[u] = pairs[u] & simd::field_mask;
+            }
+            for (std::size_t at = 0; at < columns.size(); at += simd::lane_count)
+                redo(std::span(columns).subspan(at, std::min<std::size_t>(simd::lane_count, columns.size() - at)),
+                     values.data(),
+                     fields.data(),
+                     row0 + row,
+                     scalar);
+        }
+        const std::int64_t i = row0 + row;
+        if (!scalar.empty()) exact(std::span(&i, 1), scalar, GemmEngine::automatic);
     }
 
     std::int64_t redone() const noexcept { return redone_; }
 
 private:
-    struct Place {
-        std::int64_t row, column;  // within the tile
-    };
-    struct Approximation {
-        Scratch<float> value, error;
-    };
+    void trace(const Approximation& approximation,
+               const FilterRows& a,
+               std::int64_t row0,
+               std::int64_t row,
+               std::int64_t i,
+               std::int64_t panel,
+               std::int64_t cols) {
+        for (std::int64_t j = 0; j < cols; ++j) {
+            const auto at = static_cast<std::size_t>((row0 + row + i) * result_.cols() + panel * width + j);
+            const bool unfit = a.unfit[static_cast<std::size_t>(row + i)] != 0 || b_.unfit(panel * width + j);
+            trace_->value[at] = approximation.value[static_cast<std::size_t>(i * width + j)];
+            trace_->error[at] = unfit ? std::numeric_limits<float>::infinity()
+                                      : approximation.error[static_cast<std::size_t>(i * width + j)];
+        }
+    }
 
-    Approximation approximate(const Plan& plan, std::int64_t leaf, const FilterRows& a, std::int64_t row, std::int64_t rows, std::int64_t panel) const {
+    Approximation approximate(const Plan& plan,
+                              std::int64_t leaf,
+                              const FilterRows& a,
+                              std::int64_t row,
+                              std::int64_t rows,
+                              std::int64_t panel) const {
         if (plan.kind == Plan::Kind::walk) {
-            Approximation out{Scratch<float>(static_cast<std::size_t>(rows * width)), Scratch<float>(static_cast<std::size_t>(rows * width))};
+            Approximation out{Scratch<float>(static_cast<std::size_t>(rows * width)),
+                              Scratch<float>(static_cast<std::size_t>(rows * width))};
             const FilterLayout::Leaf& part = layout_.leaves[static_cast<std::size_t>(leaf)];
             const std::int64_t begin = layout_.segments[static_cast<std::size_t>(part.first_segment)].begin;
-            const std::int64_t end = layout_.segments[static_cast<std::size_t>(part.first_segment + part.segments - 1)].end;
-            kernels_.approximate({.block = shape_.block, .align_bits = shape_.align_bits, .rows = rows, .blocks = (end - begin) / shape_.block,
-                                  .segments = part.segments, .a = a.side(row, part.first_segment, begin), .a_stride = a.stride, .a_segments = a.segments,
-                                  .b = b_.side(panel, part.first_segment, begin), .value = out.value.data(), .error = out.error.data()});
+            const std::int64_t end =
+                layout_.segments[static_cast<std::size_t>(part.first_segment + part.segments - 1)].end;
+            kernels_.approximate({.block = shape_.block,
+                                  .align_bits = shape_.align_bits,
+                                  .rows = rows,
+                                  .blocks = (end - begin) / shape_.block,
+                                  .segments = part.segments,
+                                  .a = a.side(row, part.first_segment, begin),
+                                  .a_stride = a.stride,
+                                  .a_segments = a.segments,
+                                  .b_half = b_.half_words(),
+                                  .b = b_.side(panel, part.first_segment, begin),
+                                  .value = out.value.data(),
+                                  .error = out.error.data()});
             return out;
         }
-        // A merge from zero adds the first part to +0 exactly (a walk never gives -0 a different rounding: see FILTER.md).
+        // A merge from zero adds the first part to +0 exactly (a walk never gives -0 a different rounding: see
+        // FILTER.md).
         Approximation sum;
         in_order(plan, leaf, [&](const Plan& part, std::int64_t first) {
             Approximation more = approximate(part, first, a, row, rows, panel);
-            if (sum.value.size() == 0) sum = std::move(more);
-            else kernels_.merge(rows * width, sum.value.data(), sum.error.data(), more.value.data(), more.error.data());
+            if (sum.value.size() == 0)
+                sum = std::move(more);
+            else
+                kernels_.merge(rows * width, sum.value.data(), sum.error.data(), more.value.data(), more.error.data());
         });
         return sum;
     }
 
-    /// Exact sums of up to 16 outputs at once.
+    /// Exact sums of up to lane_count outputs at once.
     void lanes(const Plan& plan, std::int64_t leaf, simd::LanesTask& task, std::uint32_t& unsafe) const {
         if (plan.kind == Plan::Kind::walk) {
             const FilterLayout::Leaf& part = layout_.leaves[static_cast<std::size_t>(leaf)];
             const std::int64_t begin = layout_.segments[static_cast<std::size_t>(part.first_segment)].begin;
-            const std::int64_t end = layout_.segments[static_cast<std::size_t>(part.first_segment + part.segments - 1)].end;
+            const std::int64_t end =
+                layout_.segments[static_cast<std::size_t>(part.first_segment + part.segments - 1)].end;
             simd::LanesTask walk = task;
-            for (int i = 0; i < 16; ++i) {
-                walk.a[i] += begin / 2;
-                walk.b[i] += begin / 2;
-                walk.acc[i] = 0;
-            }
+            walk.a += begin;
+            walk.a_fields += begin / 2;
             walk.blocks = (end - begin) / shape_.block;
+            for (const std::uint32_t*& b : walk.b) b += begin / 2;
+            std::fill(std::begin(walk.acc), std::end(walk.acc), 0.0F);
             kernels_.walk_lanes(walk);
-            std::copy(walk.acc, walk.acc + 16, task.acc);
+            std::copy(std::begin(walk.acc), std::end(walk.acc), task.acc);
             unsafe |= walk.unsafe;
             return;
         }
         bool first = !plan.merge.from_zero;
-        std::uint32_t sum[16] = {};
+        std::uint32_t sum[simd::lane_count] = {};
         in_order(plan, leaf, [&](const Plan& part, std::int64_t at) {
             lanes(part, at, task, unsafe);
-            for (int i = 0; i < 16; ++i) {
+            for (int i = 0; i < simd::lane_count; ++i) {
                 const auto x = std::bit_cast<std::uint32_t>(task.acc[i]);
                 sum[i] = first ? x : f32::add(sum[i], x);
             }
             first = false;
         });
-        for (int i = 0; i < 16; ++i) task.acc[i] = std::bit_cast<float>(sum[i]);
+        for (int i = 0; i < simd::lane_count; ++i) task.acc[i] = std::bit_cast<float>(sum[i]);
     }
 
-    void redo(std::span<const Place> places, const FilterRows& a, std::int64_t row0, std::int64_t row, std::int64_t panel) {
+    void redo(std::span<const std::int64_t> columns,
+              const float* values,
+              const std::uint32_t* fields,
+              std::int64_t i,
+              std::vector<std::int64_t>& scalar) {
         simd::LanesTask task{};
         task.block = shape_.block;
         task.align_bits = shape_.align_bits;
-        std::vector<std::uint32_t> padded;  // the lanes' kernel reads whole groups of 16 words
-        const std::int64_t k = task_.w.cols();
-        const bool copy = k % 32 != 0;
-        if (copy) padded.resize(static_cast<std::size_t>(16 * a.stride));
-        for (std::size_t lane = 0; lane < 16; ++lane) {
-            const Place& place = places[std::min(lane, places.size() - 1)];
-            const std::uint16_t* const codes = codes_of(task_.w, task_.cols[static_cast<std::size_t>(panel * width + place.column)]);
-            task.a[lane] = a.pairs.data() + (row + place.row) * a.stride;
+        task.a = values;
+        task.a_fields = fields;
+        const std::int64_t k = task_.w.cols(), stride = (k / 2 + 15) / 16 * 16;
+        // The kernel reads whole groups of 16 words, from the start of each walk.
+        const bool copy = k % 32 != 0 || std::any_of(layout_.segments.begin(),
+                                                     layout_.segments.end(),
+                                                     [](const Range& r) { return r.begin % 32 != 0; });
+        std::vector<std::uint32_t> padded(copy ? static_cast<std::size_t>(simd::lane_count * stride + 16) : 0);
+        for (std::size_t lane = 0; lane < simd::lane_count; ++lane) {
+            const std::uint16_t* const codes =
+                codes_of(task_.w, task_.cols[static_cast<std::size_t>(columns[std::min(lane, columns.size() - 1)])]);
             task.b[lane] = reinterpret_cast<const std::uint32_t*>(codes);
             if (!copy) continue;
-            std::uint32_t* const to = padded.data() + static_cast<std::int64_t>(lane) * a.stride;
+            std::uint32_t* const to = padded.data() + static_cast<std::int64_t>(lane) * stride;
             std::memcpy(to, codes, static_cast<std::size_t>(k) * 2);
             task.b[lane] = to;
         }
         std::uint32_t unsafe = 0;
         lanes(task_.plan, 0, task, unsafe);
-        for (std::size_t lane = 0; lane < places.size(); ++lane) {
-            const std::int64_t i = row0 + row + places[lane].row, j = panel * width + places[lane].column;
-            const bool unfit = a.unfit[static_cast<std::size_t>(row + places[lane].row)] != 0 || b_.unfit(j);
-            if (unfit || ((unsafe >> lane) & 1) != 0) {
-                exact(std::span(&i, 1), std::span(&j, 1), GemmEngine::scalar);
-                continue;
-            }
-            result_.set(i * result_.cols() + j, convert(fp32, out_, std::bit_cast<std::uint32_t>(task.acc[lane])));
+        for (std::size_t lane = 0; lane < columns.size(); ++lane) {
+            if (((unsafe >> lane) & 1) != 0)
+                scalar.push_back(columns[lane]);
+            else
+                result_.set(i * result_.cols() + columns[lane],
+                            convert(fp32, out_, std::bit_cast<std::uint32_t>(task.acc[lane])));
         }
     }
 
@@ -236,7 +321,7 @@ private:
         part.cols = c;
         part.packed = nullptr;
         part.engine = engine;
-        const Tensor acc = engine == GemmEngine::scalar ? gemm_accumulators_scalar(part) : gemm_accumulators(part);
+        const Tensor acc = gemm_accumulators(part);
         std::int64_t at = 0;
         for (const std::int64_t i : rows)
             for (const std::int64_t j : cols) result_.set(i * result_.cols() + j, convert(fp32, out_, acc.get(at++)));
@@ -255,17 +340,23 @@ private:
 
 }  // namespace
 
-std::optional<FilterLayout> filter_layout(const GemmTask& task, const simd::WalkShape& shape, const WalkLayout& layout) {
+std::optional<FilterLayout> filter_layout(const GemmTask& task,
+                                          const simd::WalkShape& shape,
+                                          const WalkLayout& layout) {
     const DotRule& rule = task.rule;
     const bool kernel = simd::filter_kernels() != nullptr && (task.kernel.empty() || task.kernel == "avx512");
-    const bool shape_fits = shape.result == simd::Result::fp32 && !shape.halves && (shape.block == 4 || shape.block == 8 || shape.block == 16);
-    if (!kernel || !shape_fits || rule.types.a != bf16 || rule.types.b != bf16 || !layout.identity || !plain_merges(task.plan)) return std::nullopt;
+    const bool shape_fits = shape.result == simd::Result::fp32 && !shape.halves &&
+                            (shape.block == 4 || shape.block == 8 || shape.block == 16);
+    if (!kernel || !shape_fits || rule.types.a != bf16 || rule.types.b != bf16 || !layout.identity ||
+        task.x.cols() > (1 << 18) || !plain_merges(task.plan))
+        return std::nullopt;
     FilterLayout out;
     for (const WalkLayout::Leaf& leaf : layout.leaves) {
         if (leaf.blocks == 0) return std::nullopt;
         const std::int64_t begin = leaf.first_block * shape.block, end = begin + leaf.blocks * shape.block;
         out.leaves.push_back({std::ssize(out.segments), 0});
-        for (std::int64_t k = begin; k < end; k += simd::segment_products) out.segments.push_back({k, std::min<std::int64_t>(k + simd::segment_products, end)});
+        for (std::int64_t k = begin; k < end; k += simd::segment_products)
+            out.segments.push_back({k, std::min<std::int64_t>(k + simd::segment_products, end)});
         out.leaves.back().segments = std::ssize(out.segments) - out.leaves.back().first_segment;
     }
     return out;
@@ -288,7 +379,8 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
                 for (std::int64_t j = 0; j < width; ++j) {
                     const std::uint16_t* const codes = codes_of(w, cols[static_cast<std::size_t>(column(j))]);
                     for (std::int64_t u = first; u < std::min(first + run, units_); ++u)
-                        to[u * width + j] = codes[2 * u] | static_cast<std::uint32_t>(codes[2 * u + 1]) << 16;
+                        to[(j / half * units_ + u) * half + j % half] =
+                            codes[2 * u] | static_cast<std::uint32_t>(codes[2 * u + 1]) << 16;
                 }
             for (std::int64_t s = 0; s < segments_; ++s) {
                 const Range& range = layout.segments[static_cast<std::size_t>(s)];
@@ -296,10 +388,14 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
                 segment.clear();
                 int top = 1;
                 for (std::int64_t j = 0; j < width; ++j) {
-                    segment.emplace_back(codes_of(w, cols[static_cast<std::size_t>(column(j))]) + range.begin, range.end - range.begin, block);
+                    segment.emplace_back(codes_of(w, cols[static_cast<std::size_t>(column(j))]) + range.begin,
+                                         range.end - range.begin,
+                                         block);
                     norm_[at * width + static_cast<std::size_t>(j)] = segment.back().norm;
-                    if (segment.back().unfit) unfit_[static_cast<std::size_t>(column(j))] = 1;
-                    else top = std::max(top, segment.back().top_field);
+                    if (segment.back().unfit)
+                        unfit_[static_cast<std::size_t>(column(j))] = 1;
+                    else
+                        top = std::max(top, segment.back().top_field);
                 }
                 top_[at] = top - 127;
                 for (const simd::FilterSegment& one : segment) {
@@ -317,25 +413,44 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
 
 simd::FilterSide FilterColumns::side(std::int64_t panel, std::int64_t segment, std::int64_t first_k) const noexcept {
     const std::int64_t at = panel * segments_ + segment;
-    return {pairs_.data() + (panel * units_ + first_k / 2) * width, norm_.data() + at * width, top_.data() + at, deeper_.data() + at * simd::depth_levels};
+    return {pairs_.data() + panel * units_ * width + first_k / 2 * half,
+            norm_.data() + at * width,
+            top_.data() + at,
+            deeper_.data() + at * simd::depth_levels};
 }
 
 std::int64_t FilterColumns::bytes() const noexcept {
-    return static_cast<std::int64_t>(pairs_.size() * 4 + norm_.size() * 4 + top_.size() * 4 + deeper_.size() * 2 + unfit_.size());
+    return static_cast<std::int64_t>(pairs_.size() * 4 + norm_.size() * 4 + top_.size() * 4 + deeper_.size() * 2 +
+                                     unfit_.size());
 }
 
-Tensor gemm_filtered(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape,
-                     const FilterColumns& columns, double& redone, FilterTrace* trace) {
+Tensor gemm_filtered(const GemmTask& task,
+                     const Format& out,
+                     const FilterLayout& layout,
+                     const simd::WalkShape& shape,
+                     const FilterColumns& columns,
+                     double& redone,
+                     FilterTrace* trace) {
     Tensor result(out, {std::ssize(task.rows), std::ssize(task.cols)});
-    if (trace != nullptr) trace->value.resize(static_cast<std::size_t>(result.size())), trace->error.resize(trace->value.size());
+    if (trace != nullptr)
+        trace->value.resize(static_cast<std::size_t>(result.size())), trace->error.resize(trace->value.size());
     FilteredGemm gemm(task, out, layout, shape, columns, result, trace);
     constexpr std::int64_t row_group = 8 * tile_rows;
     for (std::int64_t row0 = 0; row0 < std::ssize(task.rows); row0 += row_group) {
         const std::int64_t rows = std::min(row_group, std::ssize(task.rows) - row0);
-        const FilterRows a(task.x, task.rows.subspan(static_cast<std::size_t>(row0), static_cast<std::size_t>(rows)), layout, shape.block);
+        const FilterRows a(task.x,
+                           task.rows.subspan(static_cast<std::size_t>(row0), static_cast<std::size_t>(rows)),
+                           layout,
+                           shape.block);
         const std::int64_t tiles = (rows + tile_rows - 1) / tile_rows;
+        Scratch<std::uint64_t> open(static_cast<std::size_t>(rows * columns.panels()));
         parallel_for(tiles * columns.panels(), 1, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t item = begin; item < end; ++item) gemm.tile(a, row0, item % tiles * tile_rows, item / tiles);
+            for (std::int64_t item = begin; item < end; ++item)
+                gemm.tile(a, row0, item % tiles * tile_rows, item / tiles, open.data());
+        });
+        parallel_for(rows, 1, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t row = begin; row < end; ++row)
+                gemm.finish_row(a, row0, row, open.data() + row * columns.panels());
         });
     }
     redone = static_cast<double>(gemm.redone()) / static_cast<double>(std::max<std::int64_t>(1, result.size()));

@@ -26,9 +26,12 @@ class FilterColumns {
 public:
     FilterColumns(const Tensor& w, std::span<const std::int64_t> cols, const FilterLayout& layout, int block);
 
-    std::int64_t panels() const noexcept { return (std::ssize(unfit_) + simd::panel_columns - 1) / simd::panel_columns; }
+    std::int64_t panels() const noexcept {
+        return (std::ssize(unfit_) + simd::panel_columns - 1) / simd::panel_columns;
+    }
     /// From this segment of this panel on.
     simd::FilterSide side(std::int64_t panel, std::int64_t segment, std::int64_t first_k) const noexcept;
+    std::int64_t half_words() const noexcept { return units_ * (simd::panel_columns / 2); }
     bool unfit(std::int64_t column) const noexcept { return unfit_[static_cast<std::size_t>(column)] != 0; }
     std::int64_t bytes() const noexcept;
 
@@ -47,7 +50,12 @@ struct FilterTrace {
 };
 
 /// gemm_rounded by the filter; `columns` belongs to the task's w and cols.
-Tensor gemm_filtered(const GemmTask& task, const Format& out, const FilterLayout& layout, const simd::WalkShape& shape,
-                     const FilterColumns& columns, double& redone, FilterTrace* trace = nullptr);
+Tensor gemm_filtered(const GemmTask& task,
+                     const Format& out,
+                     const FilterLayout& layout,
+                     const simd::WalkShape& shape,
+                     const FilterColumns& columns,
+                     double& redone,
+                     FilterTrace* trace = nullptr);
 
 }  // namespace bitreplay

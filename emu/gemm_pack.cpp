@@ -72,9 +72,12 @@ public:
             for (std::size_t k = 0; k < depth; ++k) {
                 const std::uint32_t magnitude = out.codes[k] & 0x7FFFU, sign = (out.codes[k] & 0x8000U) << 16;
                 const bool normal = magnitude >= 0x400U;
-                const std::uint32_t value = normal ? (magnitude << 13) + (112U << 23) : small_half()[magnitude & 0x3FFU];
+                const std::uint32_t value =
+                    normal ? (magnitude << 13) + (112U << 23) : small_half()[magnitude & 0x3FFU];
                 out.values[k] = value | sign;
-                out.exponents[k] = magnitude == 0 ? no_exponent : normal ? static_cast<std::int32_t>(magnitude >> 10) - 15 : -14;
+                out.exponents[k] = magnitude == 0 ? no_exponent
+                                   : normal       ? static_cast<std::int32_t>(magnitude >> 10) - 15
+                                                  : -14;
                 largest = std::max(largest, magnitude);
                 top = std::max(top, out.exponents[k]);
             }
@@ -101,7 +104,8 @@ private:
     static const std::array<std::uint32_t, 1024>& small_half() {
         static const auto table = [] {
             std::array<std::uint32_t, 1024> out{};
-            for (std::uint32_t code = 0; code < 1024; ++code) out[code] = static_cast<std::uint32_t>(convert(fp16, fp32, code));
+            for (std::uint32_t code = 0; code < 1024; ++code)
+                out[code] = static_cast<std::uint32_t>(convert(fp16, fp32, code));
             return out;
         }();
         return table;
@@ -111,7 +115,9 @@ private:
     static void read_as(const std::byte* at, std::int64_t stride, std::span<std::uint32_t> out) {
         for (std::size_t k = 0; k < out.size(); ++k) {
             Code code;
-            std::memcpy(&code, at + static_cast<std::int64_t>(k) * stride * static_cast<std::int64_t>(sizeof code), sizeof code);
+            std::memcpy(&code,
+                        at + static_cast<std::int64_t>(k) * stride * static_cast<std::int64_t>(sizeof code),
+                        sizeof code);
             out[k] = code;
         }
     }
@@ -129,11 +135,15 @@ private:
     std::vector<Entry> table_;
 };
 
-std::int32_t relative(std::int32_t exponent, std::int32_t top) noexcept { return std::max(exponent - top, simd::exponent_floor); }
+std::int32_t relative(std::int32_t exponent, std::int32_t top) noexcept {
+    return std::max(exponent - top, simd::exponent_floor);
+}
 
 /// The largest |sum| of a block in units of its window, against the range of int32.
 std::optional<std::uint32_t> wrap_limit(const DotRule& rule, int block, int align_bits) {
-    const auto largest = [](const Format& f) { return 2.0 - 1.0 / static_cast<double>(std::uint64_t{1} << f.fraction_bits); };
+    const auto largest = [](const Format& f) {
+        return 2.0 - 1.0 / static_cast<double>(std::uint64_t{1} << f.fraction_bits);
+    };
     const double unit = static_cast<double>(std::uint64_t{1} << align_bits);
     const double product = largest(rule.unit_a) * largest(rule.unit_b) * unit, start = 2.0 * unit;
     const double whole = block * product + start;
@@ -164,10 +174,14 @@ std::optional<simd::WalkShape> walk_shape(const DotRule& rule, int instruction_k
     if (first.kind != DotStep::Kind::fused_dot || rule.types.c != rule.types.d) return std::nullopt;
     if (rule.unit_a.fraction_bits > 10 || rule.unit_b.fraction_bits > 10 || first.align_bits > 25) return std::nullopt;
     const bool fp32_result = rule.types.d == fp32 && first.rounding == Rounding::toward_zero;
-    if (fp32_result && first.keep == 23) shape.result = simd::Result::fp32;
-    else if (fp32_result && first.keep == 13) shape.result = simd::Result::e8m13;
-    else if (rule.types.d == fp16 && first.rounding == Rounding::nearest_even && first.keep == 10) shape.result = simd::Result::fp16;
-    else return std::nullopt;
+    if (fp32_result && first.keep == 23)
+        shape.result = simd::Result::fp32;
+    else if (fp32_result && first.keep == 13)
+        shape.result = simd::Result::e8m13;
+    else if (rule.types.d == fp16 && first.rounding == Rounding::nearest_even && first.keep == 10)
+        shape.result = simd::Result::fp16;
+    else
+        return std::nullopt;
 
     int block = 0;
     if (rule.steps.size() == 1 && first.from == DotStep::From::c && first.select == DotStep::Select::all) {
@@ -179,8 +193,8 @@ std::optional<simd::WalkShape> walk_shape(const DotRule& rule, int instruction_k
         DotStep second = first;
         second.select = DotStep::Select::high_pairs;
         second.from = DotStep::From::last;
-        if (first.select != DotStep::Select::low_pairs || first.from != DotStep::From::zero || rule.steps[1] != second ||
-            rule.steps[2].kind != DotStep::Kind::add_c || instruction_k / 2 > first.block)
+        if (first.select != DotStep::Select::low_pairs || first.from != DotStep::From::zero ||
+            rule.steps[1] != second || rule.steps[2].kind != DotStep::Kind::add_c || instruction_k / 2 > first.block)
             return std::nullopt;
         block = instruction_k / 2;
         shape.block = instruction_k;
@@ -219,11 +233,15 @@ WalkLayout walk_layout(const Plan& plan, const simd::WalkShape& shape, int instr
     };
     visit(visit, plan);
     out.identity = std::ssize(out.source) == depth;
-    for (std::int64_t k = 0; k < std::ssize(out.source) && out.identity; ++k) out.identity = out.source[static_cast<std::size_t>(k)] == k;
+    for (std::int64_t k = 0; k < std::ssize(out.source) && out.identity; ++k)
+        out.identity = out.source[static_cast<std::size_t>(k)] == k;
     return out;
 }
 
-PackedRows::PackedRows(const Codes& codes, const Format& unit, const WalkLayout& layout, std::span<const std::int64_t> vectors)
+PackedRows::PackedRows(const Codes& codes,
+                       const Format& unit,
+                       const WalkLayout& layout,
+                       std::span<const std::int64_t> vectors)
     : depth_(std::ssize(layout.source)),
       values_(vectors.size() * layout.source.size()),
       scale_(values_.size()),
@@ -241,20 +259,25 @@ PackedRows::PackedRows(const Codes& codes, const Format& unit, const WalkLayout&
             const auto replicated = [](std::int32_t e) { return (static_cast<std::uint32_t>(e) & 0xFF) * 0x01010101U; };
             if (layout.identity) {
                 std::memcpy(values, row.values.data(), row.values.size() * sizeof(float));
-                for (std::size_t k = 0; k < row.exponents.size(); ++k) scale[k] = replicated(relative(row.exponents[k], row.top));
+                for (std::size_t k = 0; k < row.exponents.size(); ++k)
+                    scale[k] = replicated(relative(row.exponents[k], row.top));
                 continue;
             }
             for (std::size_t at = 0; at < layout.source.size(); ++at) {
                 const std::int64_t k = layout.source[at];
                 const bool filler = k < 0;
                 values[at] = filler ? 0.0F : std::bit_cast<float>(row.values[static_cast<std::size_t>(k)]);
-                scale[at] = replicated(filler ? simd::exponent_floor : relative(row.exponents[static_cast<std::size_t>(k)], row.top));
+                scale[at] = replicated(filler ? simd::exponent_floor
+                                              : relative(row.exponents[static_cast<std::size_t>(k)], row.top));
             }
         }
     });
 }
 
-PackedColumns::PackedColumns(const Codes& codes, const Format& unit, const WalkLayout& layout, std::span<const std::int64_t> vectors)
+PackedColumns::PackedColumns(const Codes& codes,
+                             const Format& unit,
+                             const WalkLayout& layout,
+                             std::span<const std::int64_t> vectors)
     : count_(std::ssize(vectors)), depth_(std::ssize(layout.source)), special_(vectors.size()) {
     constexpr std::int64_t width = simd::panel_columns;
     const std::int64_t panels = (count_ + width - 1) / width;
@@ -276,7 +299,8 @@ PackedColumns::PackedColumns(const Codes& codes, const Format& unit, const WalkL
             top_[static_cast<std::size_t>(panel)] = top;
             float* const values = values_.data() + panel * width * depth_;
             std::int8_t* const scale = scale_.data() + panel * width * depth_;
-            constexpr std::int64_t run = 64;  // positions per column at a time: the panel's lines stay in the first-level cache
+            constexpr std::int64_t run =
+                64;  // positions per column at a time: the panel's lines stay in the first-level cache
             for (std::int64_t first = 0; first < depth_; first += run)
                 for (std::int64_t j = 0; j < width; ++j) {
                     const Decoded& column = columns[static_cast<std::size_t>(j)];
@@ -285,8 +309,8 @@ PackedColumns::PackedColumns(const Codes& codes, const Format& unit, const WalkL
                         const bool filler = k < 0;
                         const auto from = static_cast<std::size_t>(filler ? 0 : k);
                         values[at * width + j] = filler ? 0.0F : std::bit_cast<float>(column.values[from]);
-                        scale[at * width + j] =
-                            static_cast<std::int8_t>(filler ? simd::exponent_floor : relative(column.exponents[from], top));
+                        scale[at * width + j] = static_cast<std::int8_t>(
+                            filler ? simd::exponent_floor : relative(column.exponents[from], top));
                     }
                 }
         }

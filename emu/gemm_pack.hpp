@@ -35,10 +35,10 @@ struct WalkLayout {
     struct Leaf {
         std::int64_t first_block, blocks;
     };
-    std::vector<Leaf> leaves;           ///< one per walk, in the order of a depth-first visit
-    std::vector<std::int64_t> source;   ///< packed position -> k, or -1 for a filler
+    std::vector<Leaf> leaves;          ///< one per walk, in the order of a depth-first visit
+    std::vector<std::int64_t> source;  ///< packed position -> k, or -1 for a filler
     std::int64_t blocks = 0;
-    bool identity = false;              ///< source[k] == k for all of [0, depth)
+    bool identity = false;  ///< source[k] == k for all of [0, depth)
 };
 WalkLayout walk_layout(const Plan& plan, const simd::WalkShape& shape, int instruction_k, std::int64_t depth);
 
@@ -67,12 +67,19 @@ private:
 /// Panels of simd::panel_columns vectors; the last one is filled up with copies of its last vector.
 class PackedColumns {
 public:
-    PackedColumns(const Codes& codes, const Format& unit, const WalkLayout& layout, std::span<const std::int64_t> vectors);
+    PackedColumns(const Codes& codes,
+                  const Format& unit,
+                  const WalkLayout& layout,
+                  std::span<const std::int64_t> vectors);
 
     std::int64_t count() const noexcept { return count_; }
     std::int64_t panels() const noexcept { return std::ssize(top_); }
-    const float* values(std::int64_t panel) const noexcept { return values_.data() + panel * depth_ * simd::panel_columns; }
-    const std::int8_t* scale(std::int64_t panel) const noexcept { return scale_.data() + panel * depth_ * simd::panel_columns; }
+    const float* values(std::int64_t panel) const noexcept {
+        return values_.data() + panel * depth_ * simd::panel_columns;
+    }
+    const std::int8_t* scale(std::int64_t panel) const noexcept {
+        return scale_.data() + panel * depth_ * simd::panel_columns;
+    }
     std::int32_t top(std::int64_t panel) const noexcept { return top_[static_cast<std::size_t>(panel)]; }
     bool special(std::int64_t column) const noexcept { return special_[static_cast<std::size_t>(column)] != 0; }
     std::int64_t bytes() const noexcept;

@@ -48,7 +48,8 @@ void release_scratch(void* block) noexcept;
 }  // namespace detail
 
 template <class T>
-Scratch<T>::Scratch(std::size_t count) : data_(static_cast<T*>(detail::acquire_scratch(count * sizeof(T)))), count_(count) {}
+Scratch<T>::Scratch(std::size_t count)
+    : data_(static_cast<T*>(detail::acquire_scratch(count * sizeof(T)))), count_(count) {}
 template <class T>
 Scratch<T>::~Scratch() {
     detail::release_scratch(data_);

@@ -6,6 +6,7 @@
 
 #include "arch/fp32.hpp"
 #include "formats/error.hpp"
+#include "tools/bench.hpp"
 #include "tools/commands.hpp"
 
 namespace {
@@ -37,6 +38,9 @@ int main(int argc, char** argv) {
         tools::add_replay(app, action);
         tools::add_gemm(app, action);
         tools::add_info(app, action);
+        CLI::App& bench = *app.add_subcommand("bench", "Speed of the arithmetic on this machine");
+        bench.require_subcommand(1);
+        tools::add_bench_gemm(bench, action);
         if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
             complain(fmt::format("unknown command \"{}\" (see bitreplay --help)", argv[1]));
             return 2;

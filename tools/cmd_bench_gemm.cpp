@@ -15,12 +15,24 @@
 #include "formats/convert.hpp"
 #include "formats/error.hpp"
 #include "formats/strict_json.hpp"
-#include "tools/commands.hpp"
+#include "tools/bench.hpp"
 
 #if defined(BITREPLAY_BLAS)
 extern "C" {
-void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda, const float* b, int ldb, float beta,
-                 float* c, int ldc);
+void cblas_sgemm(int order,
+                 int trans_a,
+                 int trans_b,
+                 int m,
+                 int n,
+                 int k,
+                 float alpha,
+                 const float* a,
+                 int lda,
+                 const float* b,
+                 int ldb,
+                 float beta,
+                 float* c,
+                 int ldc);
 char* openblas_get_corename();
 void openblas_set_num_threads(int threads);
 }
@@ -43,11 +55,14 @@ std::uint64_t next(std::uint64_t& state) {
 }
 
 /// Sum of twelve uniform variates less six, exact in 2^-16 steps: a bell shape of deviation 1 without host floats.
-Tensor make_data(const std::string& kind, const Format& format, std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+Tensor make_data(
+    const std::string& kind, const Format& format, std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
     Tensor out(format, {rows, cols});
     std::uint64_t state = seed;
     std::set<std::int64_t> outliers;
-    for (int i = 0; i < 6; ++i) outliers.insert(static_cast<std::int64_t>((static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15U >> 20) % static_cast<std::uint64_t>(cols)));
+    for (int i = 0; i < 6; ++i)
+        outliers.insert(static_cast<std::int64_t>((static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15U >> 20) %
+                                                  static_cast<std::uint64_t>(cols)));
     for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
             std::int64_t sum = -(std::int64_t{6} << 16);
@@ -61,8 +76,11 @@ Tensor make_data(const std::string& kind, const Format& format, std::int64_t row
             if (kind == "sparse" && next(state) % 10 != 0) sum = 0;
             if (kind == "wide") exponent -= static_cast<int>(next(state) % 24);
             if (kind == "subnormal" && seed == 1) exponent = format.min_exponent() - format.fraction_bits - 10;
-            if (kind == "maximal") sum = static_cast<std::int64_t>((std::uint64_t{2} << format.fraction_bits) - 1), exponent = -format.fraction_bits;
-            const Exact value{sum < 0, static_cast<Uint128>(static_cast<std::uint64_t>(std::abs(sum)) * scale), exponent};
+            if (kind == "maximal")
+                sum = static_cast<std::int64_t>((std::uint64_t{2} << format.fraction_bits) - 1),
+                exponent = -format.fraction_bits;
+            const Exact value{
+                sum < 0, static_cast<Uint128>(static_cast<std::uint64_t>(std::abs(sum)) * scale), exponent};
             out.set(i * cols + j, round_pack(format, value, {Rounding::nearest_even, Overflow::saturate, -1}));
         }
     return out;
@@ -94,7 +112,8 @@ const DotRule& rule_for(const Options& options, std::string& instruction) {
         const DotRule* best = nullptr;
         Shape shape{};
         for (const DotRule& rule : gpu.dot)
-            if (rule.family == family && rule.types.d == fp32 && rule.types.a == row->format && rule.types.b == row->format)
+            if (rule.family == family && rule.types.d == fp32 && rule.types.a == row->format &&
+                rule.types.b == row->format)
                 for (const Shape& s : rule.shapes)
                     if (s.k > shape.k) best = &rule, shape = s;
         if (best == nullptr) continue;
@@ -110,7 +129,8 @@ int run(const Options& options) {
     std::string instruction;
     const DotRule& rule = rule_for(options, instruction);
     const int depth = parse_instruction(instruction).shape.k;
-    const Tensor x = make_data(options.data, rule.types.a, options.m, options.k, 1), w = make_data(options.data, rule.types.b, options.n, options.k, 2);
+    const Tensor x = make_data(options.data, rule.types.a, options.m, options.k, 1),
+                 w = make_data(options.data, rule.types.b, options.n, options.k, 2);
     std::vector<std::int64_t> rows(static_cast<std::size_t>(options.m)), cols(static_cast<std::size_t>(options.n));
     std::iota(rows.begin(), rows.end(), 0);
     std::iota(cols.begin(), cols.end(), 0);
@@ -118,7 +138,9 @@ int run(const Options& options) {
     const Format out = rule.types.a == fp16 ? fp16 : bf16;
 
     using Clock = std::chrono::steady_clock;
-    const auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
+    const auto since = [](Clock::time_point start) {
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    };
     GemmTask task{rule, depth, plan, x, w, out, rows, cols};
     task.engine = GemmEngine::dense;
     auto start = Clock::now();
@@ -139,27 +161,32 @@ int run(const Options& options) {
         GemmTask one = dense;
         one.kernel = row.name;
         const bool best = variants.empty();
-        variants.push_back({best ? "dense" : "dense_" + std::string(row.name), options.m, [one] { gemm_accumulators(one); }, {}, 1});
+        variants.push_back(
+            {best ? "dense" : "dense_" + std::string(row.name), options.m, [one] { gemm_accumulators(one); }, {}, 1});
     }
     variants.push_back({"filtered", options.m, {}, {}, 1});
     const std::size_t filtered_at = variants.size() - 1;
     variants[filtered_at].run = [&] { gemm_rounded(filtered_task, out, &variants[filtered_at].redone); };
     const std::int64_t scalar_rows = std::min<std::int64_t>(options.m, 1);
-    const std::vector<std::int64_t> scalar_cols(cols.begin(), cols.begin() + std::min<std::ptrdiff_t>(std::ssize(cols), 64));
+    const std::vector<std::int64_t> scalar_cols(cols.begin(),
+                                                cols.begin() + std::min<std::ptrdiff_t>(std::ssize(cols), 64));
     GemmTask scalar = task;
     scalar.rows = std::span(rows).first(static_cast<std::size_t>(scalar_rows));
     scalar.cols = scalar_cols;
     variants.push_back({"scalar", scalar_rows, [&] { gemm_accumulators_scalar(scalar); }, {}, 1});
 #if defined(BITREPLAY_BLAS)
     openblas_set_num_threads(options.threads > 0 ? options.threads : 1);
-    std::vector<float> a(static_cast<std::size_t>(options.m * options.k), 0.5F), b(static_cast<std::size_t>(options.n * options.k), 0.25F),
-        c(static_cast<std::size_t>(options.m * options.n));
-    variants.push_back({"sgemm", options.m,
+    std::vector<float> a(static_cast<std::size_t>(options.m * options.k), 0.5F),
+        b(static_cast<std::size_t>(options.n * options.k), 0.25F), c(static_cast<std::size_t>(options.m * options.n));
+    variants.push_back({"sgemm",
+                        options.m,
                         [&] {
-                            const int m = static_cast<int>(options.m), n = static_cast<int>(options.n), k = static_cast<int>(options.k);
+                            const int m = static_cast<int>(options.m), n = static_cast<int>(options.n),
+                                      k = static_cast<int>(options.k);
                             cblas_sgemm(101, 111, 112, m, n, k, 1.0F, a.data(), k, b.data(), k, 0.0F, c.data(), n);
                         },
-                        {}, 0});
+                        {},
+                        0});
 #endif
     for (Variant& variant : variants) variant.run();  // warm up
     for (int round = 0; round < options.rounds; ++round)
@@ -170,12 +197,19 @@ int run(const Options& options) {
         }
 
     const auto rate = [&](const Variant& v) {
-        const double outputs = v.name == "scalar" ? static_cast<double>(scalar_rows) * static_cast<double>(scalar_cols.size())
-                                                  : static_cast<double>(v.rows) * static_cast<double>(options.n);
+        const double outputs = v.name == "scalar"
+                                   ? static_cast<double>(scalar_rows) * static_cast<double>(scalar_cols.size())
+                                   : static_cast<double>(v.rows) * static_cast<double>(options.n);
         return outputs * static_cast<double>(options.k) * 1e-9 / median(v.seconds);
     };
-    nlohmann::json report{{"gpu", options.gpu}, {"instruction", instruction}, {"m", options.m}, {"n", options.n}, {"k", options.k}, {"data", options.data},
-                          {"threads", options.threads}, {"rounds", options.rounds},
+    nlohmann::json report{{"gpu", options.gpu},
+                          {"instruction", instruction},
+                          {"m", options.m},
+                          {"n", options.n},
+                          {"k", options.k},
+                          {"data", options.data},
+                          {"threads", options.threads},
+                          {"rounds", options.rounds},
                           {"weight_packing_seconds", {{"dense", dense_packing}, {"filtered", filtered_packing}}}};
     const Variant* const sgemm = variants.back().name == "sgemm" ? &variants.back() : nullptr;
 #if defined(BITREPLAY_BLAS)
@@ -186,7 +220,9 @@ int run(const Options& options) {
         if (v.name == "filtered") line["redone_fraction"] = v.redone;
         if (sgemm != nullptr) {
             std::vector<double> ratios;  // round by round: both saw the same machine
-            for (std::size_t i = 0; i < v.seconds.size(); ++i) ratios.push_back(rate(v) * median(v.seconds) / v.seconds[i] / (rate(*sgemm) * median(sgemm->seconds) / sgemm->seconds[i]));
+            for (std::size_t i = 0; i < v.seconds.size(); ++i)
+                ratios.push_back(rate(v) * median(v.seconds) / v.seconds[i] /
+                                 (rate(*sgemm) * median(sgemm->seconds) / sgemm->seconds[i]));
             line["ratio_to_sgemm"] = median(ratios);
         }
         report["variants"].push_back(line);
@@ -197,7 +233,8 @@ int run(const Options& options) {
             fmt::print("\n");
         }
     }
-    if (options.json == "-") fmt::print("{}\n", report.dump());
+    if (options.json == "-")
+        fmt::print("{}\n", report.dump());
     else if (!options.json.empty()) {
         std::ofstream file(options.json);
         file << report.dump() << '\n';
@@ -210,18 +247,25 @@ int run(const Options& options) {
 
 void add_bench_gemm(CLI::App& parent, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App& command = *parent.add_subcommand("gemm", "Speed of the GEMM engine's variants, interleaved, in one process");
+    CLI::App& command =
+        *parent.add_subcommand("gemm", "Speed of the GEMM engine's variants, interleaved, in one process");
     command.add_option("--gpu", options->gpu, "GPU whose arithmetic is computed")->required();
     command.add_option("--m", options->m, "Rows")->check(CLI::Range(1, 1 << 16))->capture_default_str();
     command.add_option("--n", options->n, "Columns")->check(CLI::Range(1, 1 << 18))->capture_default_str();
     command.add_option("--k", options->k, "Depth")->check(CLI::Range(1, 1 << 18))->capture_default_str();
     command.add_option("--dtype", options->dtype, "Type of both operands")->capture_default_str();
-    command.add_option("--instruction", options->instruction, "Instead of --dtype: the instruction, e.g. mma.m16n8k32.f32.e4m3.e4m3.f32");
+    command.add_option("--instruction",
+                       options->instruction,
+                       "Instead of --dtype: the instruction, e.g. mma.m16n8k32.f32.e4m3.e4m3.f32");
     command.add_option("--data", options->data, "Kind of data")
         ->check(CLI::IsMember({"normal", "outlier", "sparse", "wide", "subnormal", "maximal"}))
         ->capture_default_str();
-    command.add_option("--threads", options->threads, "Threads (0: all cores)")->check(CLI::Range(0, 1024))->capture_default_str();
-    command.add_option("--rounds", options->rounds, "Rounds of which the median is reported")->check(CLI::Range(1, 1000))->capture_default_str();
+    command.add_option("--threads", options->threads, "Threads (0: all cores)")
+        ->check(CLI::Range(0, 1024))
+        ->capture_default_str();
+    command.add_option("--rounds", options->rounds, "Rounds of which the median is reported")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
     command.add_option("--json", options->json, "Write the report as JSON to this file (-: standard output)");
     command.callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -76,13 +76,16 @@ OpResult product(const OpRequest& request, const Tensor& x, const Tensor& w, con
     const std::vector<std::int64_t> cols = request.cols ? *request.cols : all(w.rows());
     check_indices(request, rows, x.rows(), "row");
     check_indices(request, cols, w.rows(), "column");
-    const Tensor acc = gemm_accumulators({*kernel.rule, kernel.instruction_k, kernel.plan, x, w, out_format, rows, cols});
+    const GemmTask task{*kernel.rule, kernel.instruction_k, kernel.plan, x, w, out_format, rows, cols};
+    const Format& wide = kernel.rule->types.d;
 
     OpResult result;
     result.selected = request.rows.has_value() || request.cols.has_value();
-    Tensor out(out_format, {std::ssize(rows), std::ssize(cols)});
-    const Format& wide = kernel.rule->types.d;
-    parallel_for(std::ssize(rows), 16, [&](std::int64_t first, std::int64_t last) {
+    // Without an epilogue the accumulator is only rounded: narrower fp16 accumulators pass through fp32 exactly.
+    const bool plain = !epilogue.scale && epilogue.bias.empty();
+    const Tensor acc = plain ? gemm_rounded(task, out_format) : gemm_accumulators(task);
+    Tensor out = plain ? acc : Tensor(out_format, {std::ssize(rows), std::ssize(cols)});
+    if (!plain) parallel_for(std::ssize(rows), 16, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t i = first; i < last; ++i)
             for (std::int64_t j = 0; j < std::ssize(cols); ++j) {
                 const auto row = static_cast<std::size_t>(rows[static_cast<std::size_t>(i)]), col = static_cast<std::size_t>(cols[static_cast<std::size_t>(j)]);

@@ -3,8 +3,8 @@
 namespace bitreplay {
 
 #if defined(__x86_64__)
-#define BITREPLAY_DOT_KERNEL(isa, feature) \
-    namespace isa {                        \
+#define BITREPLAY_DOT_KERNEL(isa, feature)                         \
+    namespace isa {                                                \
     simd::WalkKernel walk_kernel(const simd::WalkShape&) noexcept; \
     }
 #include "emu/simd/dot_kernels.inc"
@@ -22,8 +22,10 @@ bool with_common(Check check) noexcept {
 }
 
 constexpr KernelRow rows[] = {
-#define BITREPLAY_DOT_KERNEL(isa, feature) \
-    {#isa, []() noexcept { return with_common([] { return __builtin_cpu_supports(feature) != 0; }); }, isa::walk_kernel},
+#define BITREPLAY_DOT_KERNEL(isa, feature)                                                       \
+    {#isa,                                                                                       \
+     []() noexcept { return with_common([] { return __builtin_cpu_supports(feature) != 0; }); }, \
+     isa::walk_kernel},
 #include "emu/simd/dot_kernels.inc"
 #undef BITREPLAY_DOT_KERNEL
 };

@@ -27,7 +27,7 @@ struct WalkShape {
     Result result = Result::fp32;
     bool halves = false;
     int min_exponent_a = 0, min_exponent_b = 0;  ///< of the formats in which the unit multiplies
-    std::uint32_t wrap_limit = 0;                ///< an int32 sum of at least this magnitude may have wrapped; 0: none can
+    std::uint32_t wrap_limit = 0;  ///< an int32 sum of at least this magnitude may have wrapped; 0: none can
     bool operator==(const WalkShape&) const = default;
 };
 
@@ -38,18 +38,19 @@ struct WalkTask {
     const std::uint32_t* a_scale;  ///< same shape: exponent - a_top[row] as int8 (see exponent_code), four times over
     const std::int32_t* a_top;     ///< [rows] largest exponent of the row
     std::int64_t a_stride;
-    const float* b;                ///< [blocks * block][panel_columns]
-    const std::int8_t* b_scale;    ///< same shape: exponent - b_top as int8
-    std::int32_t b_top;            ///< largest exponent of the panel
+    const float* b;              ///< [blocks * block][panel_columns]
+    const std::int8_t* b_scale;  ///< same shape: exponent - b_top as int8
+    std::int32_t b_top;          ///< largest exponent of the panel
     std::int64_t rows, blocks;
-    float* acc;                    ///< [rows][acc_stride]
+    float* acc;  ///< [rows][acc_stride]
     std::int64_t acc_stride;
 };
 
-/// Exponents relative to the largest: [-63, 0] exact; zero and everything smaller is exponent_floor. A sum of two fits int8.
+/// Exponents relative to the largest: [-63, 0] exact; zero and everything smaller is exponent_floor. A sum of two fits
+/// int8.
 inline constexpr int exponent_floor = -64;
-/// Largest a_top + b_top + 2 + bits of the number of products, and largest exponent of an initial accumulator, for which
-/// no intermediate value can leave the fp32 range.
+/// Largest a_top + b_top + 2 + bits of the number of products, and largest exponent of an initial accumulator, for
+/// which no intermediate value can leave the fp32 range.
 inline constexpr int safe_exponent = 124;
 
 using WalkKernel = void (*)(const WalkTask&) noexcept;

@@ -31,7 +31,9 @@ BITREPLAY_INLINE inline void unrolled(const Body& body) {
 }
 
 BITREPLAY_INLINE inline I constant(std::int32_t x) { return Simd::broadcast(x); }
-BITREPLAY_INLINE inline I exponent_field(I bits) { return Simd::band(Simd::template shift_right<23>(bits), constant(0xFF)); }
+BITREPLAY_INLINE inline I exponent_field(I bits) {
+    return Simd::band(Simd::template shift_right<23>(bits), constant(0xFF));
+}
 /// 2^e for -126 <= e <= 127.
 BITREPLAY_INLINE inline F power(I e) { return Simd::real(Simd::template shift_left<23>(Simd::add(e, constant(127)))); }
 
@@ -40,7 +42,8 @@ template <Result result>
 BITREPLAY_INLINE inline F to_float(I sum) {
     const F out = Simd::to_float(sum);
     if constexpr (result != Result::fp16) return out;
-    return Simd::select(Simd::equal(Simd::truncate(out), sum), out, Simd::real(Simd::bor(Simd::bits(out), constant(1))));
+    return Simd::select(
+        Simd::equal(Simd::truncate(out), sum), out, Simd::real(Simd::bor(Simd::bits(out), constant(1))));
 }
 
 /// The sum of two integers of up to 32 bits in the same way.
@@ -54,7 +57,8 @@ BITREPLAY_INLINE inline F rounded_sum(I low, I high) {
             // floor(sum / 2) with the lost bit kept as sticky: far below the last kept bit of a 32-bit magnitude.
             const I odd = Simd::band(Simd::bxor(low, high), constant(1));
             const I both = Simd::band(Simd::band(low, high), constant(1));
-            const I half = Simd::add(Simd::add(Simd::template shift_right_signed<1>(low), Simd::template shift_right_signed<1>(high)), both);
+            const I half = Simd::add(
+                Simd::add(Simd::template shift_right_signed<1>(low), Simd::template shift_right_signed<1>(high)), both);
             out = Simd::select(wrapped, Simd::mul(to_float<result>(Simd::bor(half, odd)), Simd::broadcast(2.0F)), out);
         }
     }
@@ -64,19 +68,23 @@ BITREPLAY_INLINE inline F rounded_sum(I low, I high) {
 /// The last step of a block: from sum * 2^0 in fp32 and the unit 2^(top - F) to the new accumulator.
 template <Result result>
 BITREPLAY_INLINE inline F finished(F value) {
-    if constexpr (result == Result::e8m13) return Simd::real(Simd::band(Simd::bits(value), constant(static_cast<std::int32_t>(0xFFFFFC00))));
+    if constexpr (result == Result::e8m13)
+        return Simd::real(Simd::band(Simd::bits(value), constant(static_cast<std::int32_t>(0xFFFFFC00))));
     if constexpr (result == Result::fp16) return Simd::through_fp16(value);
     return value;
 }
 
 /// x * 2^-max(exponent, min_exponent): the significand as the unit sees it, in (-2, 2).
 BITREPLAY_INLINE inline F significand(F x, I field, std::int32_t min_field) {
-    const I normal = Simd::bor(Simd::band(Simd::bits(x), constant(static_cast<std::int32_t>(0x807FFFFF))), constant(0x3F800000));
+    const I normal =
+        Simd::bor(Simd::band(Simd::bits(x), constant(static_cast<std::int32_t>(0x807FFFFF))), constant(0x3F800000));
     const F scaled = Simd::mul(x, Simd::real(constant((254 - min_field) << 23)));
     return Simd::select(Simd::greater(constant(min_field), field), scaled, Simd::real(normal));
 }
 
-BITREPLAY_INLINE inline I field_of(F x, std::int32_t min_field) { return Simd::max(exponent_field(Simd::bits(x)), constant(min_field)); }
+BITREPLAY_INLINE inline I field_of(F x, std::int32_t min_field) {
+    return Simd::max(exponent_field(Simd::bits(x)), constant(min_field));
+}
 
 /// One block for one vector of columns, right for every finite input below the caller's range guard and for an infinite
 /// fp16 accumulator. About three times the work of the fast path.
@@ -115,7 +123,8 @@ __attribute__((noinline)) F exact_block(const WalkShape& shape, int length, cons
     const I unit = Simd::sub(top, constant(254 + shape.align_bits));
     const I first = Simd::max(unit, constant(-126));
     const I second = Simd::max(Simd::sub(unit, first), constant(-126));
-    const F value = Simd::mul_toward_zero(Simd::mul(rounded_sum<result, wide>(sum[0], sum[1]), power(first)), power(second));
+    const F value =
+        Simd::mul_toward_zero(Simd::mul(rounded_sum<result, wide>(sum[0], sum[1]), power(first)), power(second));
     const F out = finished<result>(Simd::select(Simd::equal(top, constant(none)), Simd::broadcast(0.0F), value));
     return Simd::select(Simd::equal(acc_raw, constant(255)), acc, out);
 }
@@ -125,16 +134,22 @@ template <Result result>
 __attribute__((noinline)) F wide_block(int length, const float* a, const float* b, F acc, F scale, I sum) {
     I low = Simd::truncate(Simd::mul(acc, scale));
     for (int k = 0; k < length / 2; ++k)
-        low = Simd::add(low, Simd::truncate(Simd::mul(Simd::mul(Simd::broadcast(a[k]), Simd::load(b + k * simd::panel_columns)), scale)));
+        low = Simd::add(low,
+                        Simd::truncate(Simd::mul(
+                            Simd::mul(Simd::broadcast(a[k]), Simd::load(b + k * simd::panel_columns)), scale)));
     return rounded_sum<result, true>(low, Simd::sub(sum, low));
 }
 
 /// 2^(F - top) and 2^(top - F) for an exponent field in place.
-BITREPLAY_INLINE inline F scale_of(I exponent, int align) { return Simd::real(Simd::sub(constant((align + 254) << 23), exponent)); }
-BITREPLAY_INLINE inline F unit_of(I exponent, int align) { return Simd::real(Simd::sub(exponent, constant(align << 23))); }
+BITREPLAY_INLINE inline F scale_of(I exponent, int align) {
+    return Simd::real(Simd::sub(constant((align + 254) << 23), exponent));
+}
+BITREPLAY_INLINE inline F unit_of(I exponent, int align) {
+    return Simd::real(Simd::sub(exponent, constant(align << 23)));
+}
 
-/// Exponent fields at or below this are not for the fast path: an operand clamped to exponent_floor could be the largest,
-/// or a product that underflows in fp32 could count.
+/// Exponent fields at or below this are not for the fast path: an operand clamped to exponent_floor could be the
+/// largest, or a product that underflows in fp32 could count.
 BITREPLAY_INLINE inline std::int32_t lowest_safe_exponent(int top, int align) {
     const int clamped = top + simd::exponent_floor, small = align - 126;
     return ((clamped > small ? clamped : small) + 127) << 23;
@@ -145,8 +160,14 @@ constexpr std::int32_t exponent_bits = 0x7F800000;
 
 /// Finishes a block of one row in which some lane is not for the fast path.
 template <Result result, bool wide>
-__attribute__((noinline)) void careful_block(const WalkShape& shape, int length, std::int32_t lowest_safe, const float* a, const float* b,
-                                             const std::int32_t* exponents, const std::int32_t* sums, float* acc) {
+__attribute__((noinline)) void careful_block(const WalkShape& shape,
+                                             int length,
+                                             std::int32_t lowest_safe,
+                                             const float* a,
+                                             const float* b,
+                                             const std::int32_t* exponents,
+                                             const std::int32_t* sums,
+                                             float* acc) {
     for (int i = 0; i < Simd::columns; i += Simd::lanes) {
         const I x = Simd::load(exponents + i), sum = Simd::load(sums + i);
         const F old = Simd::load(acc + i);
@@ -154,15 +175,21 @@ __attribute__((noinline)) void careful_block(const WalkShape& shape, int length,
         if constexpr (wide) rounded = wide_block<result>(length, a, b + i, old, scale_of(x, shape.align_bits), sum);
         F value = finished<result>(Simd::mul(rounded, unit_of(x, shape.align_bits)));
         const unsigned fast = Simd::greater(x, constant(lowest_safe)) & ~Simd::equal(x, constant(exponent_bits));
-        if ((fast & all_lanes) != all_lanes) value = Simd::select(fast, value, exact_block<result, wide>(shape, length, a, b + i, old));
+        if ((fast & all_lanes) != all_lanes)
+            value = Simd::select(fast, value, exact_block<result, wide>(shape, length, a, b + i, old));
         Simd::store(acc + i, value);
     }
 }
 
 /// `rows` rows x Simd::columns columns, `blocks` blocks of `length` products each.
 template <int length, Result result, bool wide, int rows>
-__attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row, int column, std::int64_t first, std::int64_t blocks,
-                                         float* acc, std::int64_t acc_stride) {
+__attribute__((noinline)) void walk_tile(const WalkTask& task,
+                                         std::int64_t row,
+                                         int column,
+                                         std::int64_t first,
+                                         std::int64_t blocks,
+                                         float* acc,
+                                         std::int64_t acc_stride) {
     constexpr auto R = static_cast<Size>(rows), V = static_cast<Size>(vectors);
     const WalkShape& shape = *task.shape;
     const std::int32_t align = shape.align_bits;
@@ -175,7 +202,8 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
     const float* b = task.b + first * simd::panel_columns + column;
     const std::int8_t* b_scale = task.b_scale + first * simd::panel_columns + column;
     // The largest power of two below the limit and all bits above it.
-    [[maybe_unused]] const std::int32_t wrap_bits = shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit)));
+    [[maybe_unused]] const std::int32_t wrap_bits =
+        shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit)));
 
     // Constants and the block's exponents live in memory between uses: the loop over products needs every register.
     struct alignas(64) Saved {
@@ -192,7 +220,8 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
     const auto largest = [&](int k) BITREPLAY_INLINE {
         const auto eb = Simd::load_bytes(b_scale + k * simd::panel_columns);
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            relative[r.value] = Simd::max_bytes(relative[r.value], Simd::add_bytes(eb, Simd::broadcast_bytes(a_scale[r.value][k])));
+            relative[r.value] =
+                Simd::max_bytes(relative[r.value], Simd::add_bytes(eb, Simd::broadcast_bytes(a_scale[r.value][k])));
         });
     };
     unrolled<rows>([&](auto r) BITREPLAY_INLINE { relative[r.value] = Simd::broadcast_bytes(0x80808080U); });
@@ -208,7 +237,8 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
                 const F old = Simd::load(acc + r.number * acc_stride + v.number * Simd::lanes);
                 const I products =
-                    Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])), constant(saved.base[r.value]));
+                    Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])),
+                              constant(saved.base[r.value]));
                 const I x = Simd::max(products, Simd::band(Simd::bits(old), constant(exponent_bits)));
                 smallest = v.number == 0 ? x : Simd::min(smallest, x);
                 if constexpr (result == Result::fp16) greatest = v.number == 0 ? x : Simd::max(greatest, x);
@@ -255,8 +285,11 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task, std::int64_t row,
             }
             if (!safe[r.value] || maybe_wrapped) [[unlikely]] {
                 alignas(64) std::int32_t sums[Simd::columns];
-                unrolled<vectors>([&](auto v) BITREPLAY_INLINE { Simd::store(sums + v.number * Simd::lanes, sum[r.value][v.value]); });
-                careful_block<result, wide>(shape, length, saved.lowest_safe[r.value], a[r.value], b, saved.exponent[r.value], sums, out);
+                unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
+                    Simd::store(sums + v.number * Simd::lanes, sum[r.value][v.value]);
+                });
+                careful_block<result, wide>(
+                    shape, length, saved.lowest_safe[r.value], a[r.value], b, saved.exponent[r.value], sums, out);
                 return;
             }
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
@@ -300,7 +333,8 @@ template <int length, Result result, bool wide>
 void walk(const WalkTask& task) noexcept {
     for (int column = 0; column < simd::panel_columns; column += Simd::columns) {
         std::int64_t row = 0;
-        for (; row + Simd::rows <= task.rows; row += Simd::rows) walk_rows<length, result, wide, Simd::rows>(task, row, column);
+        for (; row + Simd::rows <= task.rows; row += Simd::rows)
+            walk_rows<length, result, wide, Simd::rows>(task, row, column);
         if constexpr (Simd::rows > 1)
             for (; row < task.rows; ++row) walk_rows<length, result, wide, 1>(task, row, column);
     }
@@ -311,7 +345,8 @@ simd::WalkKernel by_result(const WalkShape& shape) noexcept {
     constexpr bool wide = length >= 16;
     if (!wide && shape.wrap_limit != 0) return nullptr;
     switch (shape.result) {
-        case Result::fp32: return wide && shape.wrap_limit == 0 ? walk<length, Result::fp32, false> : walk<length, Result::fp32, wide>;
+        case Result::fp32:
+            return wide && shape.wrap_limit == 0 ? walk<length, Result::fp32, false> : walk<length, Result::fp32, wide>;
         case Result::e8m13: return shape.wrap_limit == 0 ? walk<length, Result::e8m13, false> : nullptr;
         case Result::fp16: return walk<length, Result::fp16, wide>;
     }

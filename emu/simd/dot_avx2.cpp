@@ -1,6 +1,6 @@
 #if defined(__x86_64__)
-#include <cstdint>
 #include <immintrin.h>
+#include <cstdint>
 
 #define BITREPLAY_ISA avx2
 namespace bitreplay::avx2 {
@@ -36,13 +36,24 @@ struct Simd {
     static I bor(I x, I y) { return _mm256_or_si256(x, y); }
     static I bxor(I x, I y) { return _mm256_xor_si256(x, y); }
     static I absolute(I x) { return _mm256_abs_epi32(x); }
-    template <int n> static I shift_left(I x) { return _mm256_slli_epi32(x, n); }
-    template <int n> static I shift_right(I x) { return _mm256_srli_epi32(x, n); }
-    template <int n> static I shift_right_signed(I x) { return _mm256_srai_epi32(x, n); }
+    template <int n>
+    static I shift_left(I x) {
+        return _mm256_slli_epi32(x, n);
+    }
+    template <int n>
+    static I shift_right(I x) {
+        return _mm256_srli_epi32(x, n);
+    }
+    template <int n>
+    static I shift_right_signed(I x) {
+        return _mm256_srai_epi32(x, n);
+    }
     static unsigned lanes_of(I mask) { return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(mask))); }
     static unsigned greater(I x, I y) { return lanes_of(_mm256_cmpgt_epi32(x, y)); }
     static unsigned equal(I x, I y) { return lanes_of(_mm256_cmpeq_epi32(x, y)); }
-    static unsigned zero(F x) { return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ))); }
+    static unsigned zero(F x) {
+        return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ)));
+    }
     static I mask_of(unsigned mask) {
         const I lane_bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
         return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), lane_bits), lane_bits);
@@ -56,7 +67,8 @@ struct Simd {
     static B broadcast_bytes(std::uint32_t four) { return _mm256_set1_epi32(static_cast<int>(four)); }
     static B add_bytes(B x, B y) { return _mm256_add_epi8(x, y); }
     static B max_bytes(B x, B y) { return _mm256_max_epi8(x, y); }
-    template <int part> static I widen(B x) {
+    template <int part>
+    static I widen(B x) {
         const __m128i half = part < 2 ? _mm256_castsi256_si128(x) : _mm256_extracti128_si256(x, 1);
         return _mm256_cvtepi8_epi32(part % 2 == 0 ? half : _mm_srli_si128(half, 8));
     }

@@ -1,6 +1,6 @@
 #if defined(__x86_64__)
-#include <cstdint>
 #include <immintrin.h>
+#include <cstdint>
 
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC 12 warns about its own _mm512_undefined_ps (GCC bug 105593).
@@ -45,9 +45,18 @@ struct Simd {
     static I bor(I x, I y) { return _mm512_or_si512(x, y); }
     static I bxor(I x, I y) { return _mm512_xor_si512(x, y); }
     static I absolute(I x) { return _mm512_abs_epi32(x); }
-    template <int n> static I shift_left(I x) { return _mm512_slli_epi32(x, n); }
-    template <int n> static I shift_right(I x) { return _mm512_srli_epi32(x, n); }
-    template <int n> static I shift_right_signed(I x) { return _mm512_srai_epi32(x, n); }
+    template <int n>
+    static I shift_left(I x) {
+        return _mm512_slli_epi32(x, n);
+    }
+    template <int n>
+    static I shift_right(I x) {
+        return _mm512_srli_epi32(x, n);
+    }
+    template <int n>
+    static I shift_right_signed(I x) {
+        return _mm512_srai_epi32(x, n);
+    }
     /// One bit per lane.
     static unsigned greater(I x, I y) { return _mm512_cmpgt_epi32_mask(x, y); }
     static unsigned equal(I x, I y) { return _mm512_cmpeq_epi32_mask(x, y); }
@@ -56,7 +65,9 @@ struct Simd {
     static F select(unsigned mask, F x, F y) { return _mm512_mask_mov_ps(y, static_cast<__mmask16>(mask), x); }
     static I select(unsigned mask, I x, I y) { return _mm512_mask_mov_epi32(y, static_cast<__mmask16>(mask), x); }
     /// Rounded to fp16 and back.
-    static F through_fp16(F x) { return _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
+    static F through_fp16(F x) {
+        return _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    }
 
     /// One byte per column of a panel.
     using B = __m512i;
@@ -64,7 +75,10 @@ struct Simd {
     static B broadcast_bytes(std::uint32_t four) { return _mm512_set1_epi32(static_cast<int>(four)); }
     static B add_bytes(B x, B y) { return _mm512_add_epi8(x, y); }
     static B max_bytes(B x, B y) { return _mm512_max_epi8(x, y); }
-    template <int part> static I widen(B x) { return _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(x, part)); }
+    template <int part>
+    static I widen(B x) {
+        return _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(x, part));
+    }
 };
 
 /// Nothing to set.

@@ -15,8 +15,8 @@ const simd::FilterKernels* filter_row() noexcept;
 namespace simd {
 
 int filter_roundings(int block, int position) noexcept {
-    // A chain of pair sums from zero, two roundings each at most: the first unit of n passes 2 n of them. Blocks of four
-    // units and more are two interleaved chains, added at the end.
+    // A chain of pair sums from zero, two roundings each at most: the first unit of n passes 2 n of them. Blocks of
+    // four units and more are two interleaved chains, added at the end.
     const int units = block / 2, unit = position / 2;
     if (units < 4) return 2 * (units - unit);
     return 2 * (units / 2 - unit / 2) + 1;
@@ -25,7 +25,8 @@ int filter_roundings(int block, int position) noexcept {
 FilterSegment::FilterSegment(const std::uint16_t* bf16_codes, std::int64_t size, int block) noexcept : lowest_bits{} {
     static constexpr auto zeros = [] {  // trailing zeros of a significand, by its fraction
         std::array<std::int8_t, 128> out{};
-        for (unsigned fraction = 0; fraction < 128; ++fraction) out[fraction] = static_cast<std::int8_t>(std::countr_zero(fraction | 0x80U));
+        for (unsigned fraction = 0; fraction < 128; ++fraction)
+            out[fraction] = static_cast<std::int8_t>(std::countr_zero(fraction | 0x80U));
         return out;
     }();
     double weights[64], sums[4] = {};
@@ -63,7 +64,8 @@ void FilterSegment::deeper(int top, std::uint16_t (&out)[depth_levels]) const no
 const FilterKernels* filter_kernels() noexcept {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma")) return avx512::filter_row();
+    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
+        return avx512::filter_row();
 #endif
     return nullptr;
 }

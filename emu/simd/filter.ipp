@@ -9,8 +9,9 @@ using simd::LanesTask;
 using simd::segment_products;
 
 constexpr float unit_roundoff = 0x1p-24F;
-constexpr float margin = 1.01F;       // second-order terms and the roundings of the bound itself
-constexpr float tiny = 1e-30F;        // everything that underflows on either side
+constexpr float margin = 1.01F;                        // second-order terms and the roundings of the bound itself
+constexpr int half_columns = simd::panel_columns / 2;  // columns of a tile of the approximation
+constexpr float tiny = 1e-30F;                         // everything that underflows on either side
 
 /// acc + a0*b0 + a1*b1 with at most two roundings, subnormals flushed.
 BITREPLAY_INLINE inline void add_pairs(F& acc, I a, I b) { asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b)); }
@@ -26,15 +27,20 @@ struct FilterState {
 };
 
 template <int block, int rows>
-__attribute__((noinline)) void filter_segment(const FilterTask& task, const FilterState& state, std::int64_t row, int column, std::int64_t segment,
+__attribute__((noinline)) void filter_segment(const FilterTask& task,
+                                              const FilterState& state,
+                                              std::int64_t row,
+                                              int column,
+                                              std::int64_t segment,
                                               std::int64_t blocks) {
     constexpr int columns = 2, units = block / 2;
     constexpr int chains = units >= 4 ? 2 : 1;
     constexpr auto R = static_cast<Size>(rows), V = static_cast<Size>(columns);
     const std::int64_t first = segment * (segment_products / 2);
     const std::uint32_t* a[R];
-    unrolled<rows>([&](auto r) BITREPLAY_INLINE { a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first; });
-    const std::uint32_t* b = task.b.pairs + first * simd::panel_columns + column;
+    unrolled<rows>([&](auto r)
+                       BITREPLAY_INLINE { a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first; });
+    const std::uint32_t* b = task.b.pairs + column / half_columns * task.b_half + first * half_columns;
     const std::int64_t place = row * simd::panel_columns + column;
     struct alignas(64) Saved {
         float w[R][V * 16], sum[R][V * 16], most[R][V * 16];
@@ -51,21 +57,25 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
         F chain[static_cast<Size>(chains)][R][V];
         unrolled<chains>([&](auto c) BITREPLAY_INLINE {
             unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-                unrolled<columns>([&](auto v) BITREPLAY_INLINE { chain[c.value][r.value][v.value] = _mm512_setzero_ps(); });
+                unrolled<columns>([&](auto v)
+                                      BITREPLAY_INLINE { chain[c.value][r.value][v.value] = _mm512_setzero_ps(); });
             });
         });
         for (int u = 0; u < units; u += chains)
             unrolled<chains>([&](auto c) BITREPLAY_INLINE {
                 I right[V];
                 unrolled<columns>([&](auto v) BITREPLAY_INLINE {
-                    right[v.value] = _mm512_loadu_si512(b + (u + c.number) * simd::panel_columns + v.number * 16);
+                    right[v.value] = _mm512_loadu_si512(b + (u + c.number) * half_columns + v.number * 16);
                 });
                 unrolled<rows>([&](auto r) BITREPLAY_INLINE {
                     const I left = _mm512_set1_epi32(static_cast<int>(a[r.value][u + c.number]));
-                    unrolled<columns>([&](auto v) BITREPLAY_INLINE { add_pairs(chain[c.value][r.value][v.value], left, right[v.value]); });
+                    unrolled<columns>([&](auto v) BITREPLAY_INLINE {
+                        add_pairs(chain[c.value][r.value][v.value], left, right[v.value]);
+                    });
                 });
             });
         const F decay = Simd::broadcast(1.0F - unit_roundoff);
+        Simd::reload(&saved);  // in memory: the chains need the registers
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
             unrolled<columns>([&](auto v) BITREPLAY_INLINE {
                 F total = chain[0][r.value][v.value];
@@ -78,8 +88,9 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
                 Simd::store(saved.most[r.value] + at, _mm512_max_ps(Simd::load(saved.most[r.value] + at), size));
             });
         });
+        Simd::reload(&saved);
         unrolled<rows>([&](auto r) BITREPLAY_INLINE { a[r.value] += units; });
-        b += units * simd::panel_columns;
+        b += units * half_columns;
     }
 
     for (int r = 0; r < rows; ++r) {
@@ -91,7 +102,8 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
         I powers[V];
         I largest = product_power;
         for (int v = 0; v < columns; ++v) {
-            const I own = Simd::band(Simd::bits(_mm512_mul_ps(Simd::load(saved.most[r] + v * 16), grown)), constant(exponent_bits));
+            const I own = Simd::band(Simd::bits(_mm512_mul_ps(Simd::load(saved.most[r] + v * 16), grown)),
+                                     constant(exponent_bits));
             powers[v] = Simd::max(own, product_power);
             largest = Simd::max(largest, powers[v]);
         }
@@ -116,8 +128,10 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task, const Filt
             F rest = Simd::load(state.rest + at);
             rest = _mm512_fmadd_ps(lost, power2, rest);
             rest = _mm512_fmadd_ps(other, Simd::real(product_power), rest);
-            rest = _mm512_fmadd_ps(norm, Simd::load(task.b.norm + segment * simd::panel_columns + column + v * 16), rest);
-            const F slack = _mm512_sub_ps(_mm512_mul_ps(power2, Simd::broadcast(1.9999F)), Simd::load(saved.most[r] + v * 16));
+            rest =
+                _mm512_fmadd_ps(norm, Simd::load(task.b.norm + segment * simd::panel_columns + column + v * 16), rest);
+            const F slack =
+                _mm512_sub_ps(_mm512_mul_ps(power2, Simd::broadcast(1.9999F)), Simd::load(saved.most[r] + v * 16));
             Simd::store(state.w + at, Simd::load(saved.w[r] + v * 16));
             Simd::store(state.sum + at, Simd::load(saved.sum[r] + v * 16));
             Simd::store(state.rest + at, rest);
@@ -132,7 +146,7 @@ void approximate_blocks(const FilterTask& task, const FilterState& state) {
     for (std::int64_t segment = 0; segment < task.segments; ++segment) {
         const std::int64_t left = task.blocks - segment * per_segment;
         const std::int64_t blocks = left < per_segment ? left : per_segment;
-        for (int column = 0; column < simd::panel_columns; column += 32) {
+        for (int column = 0; column < simd::panel_columns; column += half_columns) {
             std::int64_t row = 0;
             for (; row + 4 <= task.rows; row += 4) filter_segment<block, 4>(task, state, row, column, segment, blocks);
             for (; row < task.rows; ++row) filter_segment<block, 1>(task, state, row, column, segment, blocks);
@@ -170,9 +184,11 @@ void approximate(const FilterTask& whole) noexcept {
             // (1 - u) w is rounded once more: u |w|, beside the 2 u S of the blocks.
             const F w = Simd::load(task.value + i);
             const F value = _mm512_mul_ps(w, Simd::broadcast(1.0F - unit_roundoff));
-            const F rounding = _mm512_fmadd_ps(Simd::load(sum + i), Simd::broadcast(2.0F * unit_roundoff),
+            const F rounding = _mm512_fmadd_ps(Simd::load(sum + i),
+                                               Simd::broadcast(2.0F * unit_roundoff),
                                                _mm512_mul_ps(magnitude(w), Simd::broadcast(unit_roundoff)));
-            const F error = _mm512_fmadd_ps(_mm512_add_ps(rounding, Simd::load(task.error + i)), Simd::broadcast(margin), Simd::broadcast(tiny));
+            const F error = _mm512_fmadd_ps(
+                _mm512_add_ps(rounding, Simd::load(task.error + i)), Simd::broadcast(margin), Simd::broadcast(tiny));
             const __mmask16 good = _mm512_cmp_ps_mask(error, Simd::load(slack + i), _CMP_LT_OQ);
             Simd::store(task.value + i, value);
             Simd::store(task.error + i, Simd::select(good, error, Simd::real(constant(exponent_bits))));
@@ -180,13 +196,16 @@ void approximate(const FilterTask& whole) noexcept {
     }
 }
 
-void merge_approximations(std::int64_t count, float* value, float* error, const float* more, const float* more_error) noexcept {
+void merge_approximations(
+    std::int64_t count, float* value, float* error, const float* more, const float* more_error) noexcept {
     for (std::int64_t i = 0; i < count; i += 16) {
         const F sum = _mm512_add_ps(Simd::load(value + i), Simd::load(more + i));
         // Both this addition and the emulated one round to nearest: u |sum| each, and the emulated sum is error away.
         const F errors = _mm512_add_ps(Simd::load(error + i), Simd::load(more_error + i));
         Simd::store(value + i, sum);
-        Simd::store(error + i, _mm512_mul_ps(_mm512_fmadd_ps(magnitude(sum), Simd::broadcast(2.0F * unit_roundoff), errors), Simd::broadcast(1.0001F)));
+        Simd::store(error + i,
+                    _mm512_mul_ps(_mm512_fmadd_ps(magnitude(sum), Simd::broadcast(2.0F * unit_roundoff), errors),
+                                  Simd::broadcast(1.0001F)));
     }
 }
 
@@ -245,46 +264,60 @@ BITREPLAY_INLINE inline void transpose(const std::uint32_t* const* in, std::int6
 
 template <int block>
 __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
-    constexpr int units = block / 2;
-    F acc = Simd::load(task.acc);
-    unsigned unsafe = 0;
+    constexpr int units = block / 2, groups = simd::lane_count / 16;
     const int align = task.align_bits;
     // A zero operand counts with its partner's exponent here, at most filter_exponent - 127.
     const I lowest = constant((127 - simd::filter_exponent) << 23);
-    alignas(64) std::uint32_t left[16][16], right[16][16];
+    F acc[static_cast<Size>(groups)];
+    unsigned safe[static_cast<Size>(groups)];
+    unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+        acc[g.value] = Simd::load(task.acc + g.number * 16);
+        safe[g.value] = all_lanes;
+    });
+    alignas(64) std::uint32_t right[groups][16][16];
     for (std::int64_t unit = 0; unit < task.blocks * units; unit += 16) {
-        I words[16];
-        transpose(task.a, unit, words);
-        unrolled<16>([&](auto i) BITREPLAY_INLINE { _mm512_store_si512(left[i.value], words[i.value]); });
-        transpose(task.b, unit, words);
-        unrolled<16>([&](auto i) BITREPLAY_INLINE { _mm512_store_si512(right[i.value], words[i.value]); });
+        unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+            I words[16];
+            transpose(task.b + g.number * 16, unit, words);
+            unrolled<16>([&](auto i) BITREPLAY_INLINE { _mm512_store_si512(right[g.value][i.value], words[i.value]); });
+        });
         const std::int64_t rest = task.blocks * units - unit;
         for (int first = 0; first < 16 && first < rest; first += units) {
-            I fields = constant(0);  // sums of two exponent fields, 7 bits up, in 16-bit lanes
-            unrolled<units>([&](auto u) BITREPLAY_INLINE {
-                const I mask = constant(0x7F807F80);
-                const I x = Simd::band(_mm512_load_si512(left[first + u.number]), mask), y = Simd::band(_mm512_load_si512(right[first + u.number]), mask);
-                fields = _mm512_max_epu16(fields, _mm512_add_epi16(x, y));
+            const float* const a = task.a + 2 * (unit + first);
+            const std::uint32_t* const a_fields = task.a_fields + unit + first;
+            unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+                I fields = constant(0);  // sums of two exponent fields, 7 bits up, in 16-bit lanes
+                unrolled<units>([&](auto u) BITREPLAY_INLINE {
+                    const I b =
+                        Simd::band(_mm512_load_si512(right[g.value][first + u.number]), constant(simd::field_mask));
+                    fields = _mm512_max_epu16(
+                        fields, _mm512_add_epi16(b, constant(static_cast<std::int32_t>(a_fields[u.number]))));
+                });
+                fields = _mm512_max_epu16(fields, Simd::template shift_right<16>(fields));
+                const I products = Simd::sub(Simd::template shift_left<16>(fields), constant(127 << 23));
+                const I x = Simd::max(products, Simd::band(Simd::bits(acc[g.value]), constant(exponent_bits)));
+                safe[g.value] &= Simd::greater(x, lowest);
+                const F scale = scale_of(x, align);
+                I sum[2] = {Simd::truncate(Simd::mul(acc[g.value], scale)), constant(0)};
+                unrolled<units>([&](auto u) BITREPLAY_INLINE {
+                    const I b = _mm512_load_si512(right[g.value][first + u.number]);
+                    const F even =
+                        Simd::mul(Simd::real(Simd::template shift_left<16>(b)), Simd::broadcast(a[2 * u.number]));
+                    const F odd = Simd::mul(Simd::real(Simd::band(b, constant(static_cast<std::int32_t>(0xFFFF0000)))),
+                                            Simd::broadcast(a[2 * u.number + 1]));
+                    I& part = sum[2 * u.number >= units];
+                    part = Simd::add(part, Simd::truncate(Simd::mul(even, scale)));
+                    part = Simd::add(part, Simd::truncate(Simd::mul(odd, scale)));
+                });
+                acc[g.value] = Simd::mul(rounded_sum<Result::fp32, (block >= 16)>(sum[0], sum[1]), unit_of(x, align));
             });
-            fields = _mm512_max_epu16(fields, Simd::template shift_right<16>(fields));
-            const I products = Simd::sub(Simd::template shift_left<16>(fields), constant(127 << 23));
-            const I x = Simd::max(products, Simd::band(Simd::bits(acc), constant(exponent_bits)));
-            unsafe |= ~Simd::greater(x, lowest);
-            const F scale = scale_of(x, align);
-            I sum[2] = {Simd::truncate(Simd::mul(acc, scale)), constant(0)};
-            unrolled<units>([&](auto u) BITREPLAY_INLINE {
-                const I a = _mm512_load_si512(left[first + u.number]), b = _mm512_load_si512(right[first + u.number]);
-                const I high = constant(static_cast<std::int32_t>(0xFFFF0000));
-                const F even = Simd::mul(Simd::real(Simd::template shift_left<16>(a)), Simd::real(Simd::template shift_left<16>(b)));
-                const F odd = Simd::mul(Simd::real(Simd::band(a, high)), Simd::real(Simd::band(b, high)));
-                I& part = sum[2 * u.number >= units];
-                part = Simd::add(part, Simd::add(Simd::truncate(Simd::mul(even, scale)), Simd::truncate(Simd::mul(odd, scale))));
-            });
-            acc = Simd::mul(rounded_sum<Result::fp32, (block >= 16)>(sum[0], sum[1]), unit_of(x, align));
         }
     }
-    Simd::store(task.acc, acc);
-    task.unsafe = unsafe & all_lanes;
+    task.unsafe = 0;
+    unrolled<groups>([&](auto g) BITREPLAY_INLINE {
+        Simd::store(task.acc + g.number * 16, acc[g.value]);
+        task.unsafe |= (~safe[g.value] & all_lanes) << (16 * g.number);
+    });
 }
 
 void walk_lanes(LanesTask& task) noexcept {

@@ -26,7 +26,8 @@ std::vector<Case> cases() {
             for (const Shape& shape : rule.shapes) {
                 if (!walk_shape(rule, shape.k)) continue;
                 const bool seen = std::any_of(out.begin(), out.end(), [&](const Case& other) {
-                    return other.rule->steps == rule.steps && other.rule->types == rule.types && other.rule->unit_a == rule.unit_a &&
+                    return other.rule->steps == rule.steps && other.rule->types == rule.types &&
+                           other.rule->unit_a == rule.unit_a &&
                            walk_shape(*other.rule, other.instruction_k) == walk_shape(rule, shape.k);
                 });
                 if (!seen) out.push_back({&rule, shape.k});
@@ -52,8 +53,12 @@ std::int64_t differences(const Tensor& got, const Tensor& want, std::string& fir
     for (std::int64_t i = 0; i < want.size(); ++i)
         if (got.get(i) != want.get(i) && count++ == 0) {
             char text[100];
-            std::snprintf(text, sizeof text, "output %lld: got 0x%llx want 0x%llx", static_cast<long long>(i),
-                          static_cast<unsigned long long>(got.get(i)), static_cast<unsigned long long>(want.get(i)));
+            std::snprintf(text,
+                          sizeof text,
+                          "output %lld: got 0x%llx want 0x%llx",
+                          static_cast<long long>(i),
+                          static_cast<unsigned long long>(got.get(i)),
+                          static_cast<unsigned long long>(want.get(i)));
             first = text;
         }
     return count;
@@ -72,8 +77,11 @@ TEST_CASE("gemm kernels: every row equals the scalar definition on every kind of
         for (std::size_t index = 0; index < all.size(); ++index) {
             const auto& [rule, instruction_k] = all[index];
             // Depths from 1 on, most of them with tails; odd rows and a part of a panel.
-            const std::int64_t k = 1 + static_cast<std::int64_t>(random.below(index % 3 == 0 ? 150 : index % 3 == 1 ? 40 : 70));
-            const std::int64_t m = 33 + static_cast<std::int64_t>(random.below(4)), n = 65 + static_cast<std::int64_t>(random.below(70));
+            const std::int64_t k = 1 + static_cast<std::int64_t>(random.below(index % 3 == 0   ? 150
+                                                                              : index % 3 == 1 ? 40
+                                                                                               : 70));
+            const std::int64_t m = 33 + static_cast<std::int64_t>(random.below(4)),
+                               n = 65 + static_cast<std::int64_t>(random.below(70));
             const Tensor x = test::gemm_input(random, kind, rule->types.a, m, k, 0);
             const Tensor w = test::gemm_input(random, kind, rule->types.b, n, k, 1);
             const Plan plan = walk_of(k);
@@ -85,8 +93,9 @@ TEST_CASE("gemm kernels: every row equals the scalar definition on every kind of
                 task.kernel = kernel;
                 std::string first;
                 const std::int64_t different = differences(gemm_accumulators(task), want, first);
-                INFO(kind << " " << kernel << " " << rule->family << " " << named(rule->types.d).ptx << "." << named(rule->types.a).ptx << "."
-                          << named(rule->types.b).ptx << " k" << instruction_k << " K=" << k << ": " << first);
+                INFO(kind << " " << kernel << " " << rule->family << " " << named(rule->types.d).ptx << "."
+                          << named(rule->types.a).ptx << "." << named(rule->types.b).ptx << " k" << instruction_k
+                          << " K=" << k << ": " << first);
                 CHECK(different == 0);
                 compared[{kind, kernel}] += want.size();
             }
@@ -106,7 +115,8 @@ TEST_CASE("gemm kernels: long sums with tails equal the scalar definition") {
     for (const std::int64_t k : {511, 512, 513, 2560, 4099, 20000})
         for (std::size_t pick = 0; pick < 6; ++pick) {
             const auto& [rule, instruction_k] = all[random.below(all.size())];
-            const std::string_view kind = test::gemm_kinds[(pick * 2 + static_cast<std::size_t>(k)) % test::gemm_kinds.size()];
+            const std::string_view kind =
+                test::gemm_kinds[(pick * 2 + static_cast<std::size_t>(k)) % test::gemm_kinds.size()];
             const std::int64_t m = 3, n = k > 5000 ? 20 : 66;
             const Tensor x = test::gemm_input(random, kind, rule->types.a, m, k, 0);
             const Tensor w = test::gemm_input(random, kind, rule->types.b, n, k, 1);
@@ -118,7 +128,8 @@ TEST_CASE("gemm kernels: long sums with tails equal the scalar definition") {
             for (const std::string_view kernel : kernels()) {
                 task.kernel = kernel;
                 std::string first;
-                INFO(kind << " " << kernel << " " << rule->family << " k" << instruction_k << " K=" << k << ": " << first);
+                INFO(kind << " " << kernel << " " << rule->family << " k" << instruction_k << " K=" << k << ": "
+                          << first);
                 CHECK(differences(gemm_accumulators(task), want, first) == 0);
                 compared += want.size();
             }
