@@ -110,6 +110,7 @@ ManifestOp read_op(JsonReader reader, const std::string& default_gpu) {
 }
 
 void check_gpu(const std::string& name, const std::filesystem::path& path) {
+    if (name.ends_with(".json")) detail::input_error(path.string(), "/gpu", "must be a name, not a file");
     try {
         find_gpu(name);
     } catch (const NotModelled& error) {
