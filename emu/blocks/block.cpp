@@ -199,6 +199,8 @@ Tensor LayerRun::attention(const std::string& stage, const Tensor& q, const Tens
     const std::int64_t m = q.dim(0), h = config_.heads, d = config_.head_dim;
     Params params;
     params.set("causal", m > 1 ? "true" : "false");
+    for (const char* product : {"scores", "context"})  // of eager attention
+        if (kernels_.has(product)) params.set(product, kernels_.json_of(product));
     return this->stage(stage, {m, h * d}, [&] {
         Inputs in{{"q", swap_heads(q, m, h, d, {1, h, m, d})}, {"k", with_cache("k_cache", k)}, {"v", with_cache("v_cache", v)}};
         OpResult result = call(stage, "attention", std::move(in), params);

@@ -1,19 +1,15 @@
+#include "emu/ops/attention.hpp"
+
 #include <array>
 #include <bit>
 
 #include "emu/attention.hpp"
-#include "emu/ops/op.hpp"
 #include "formats/convert.hpp"
 
 namespace bitreplay {
 namespace {
 
 constexpr std::int64_t far = std::int64_t{1} << 30;
-
-std::uint32_t scale_param(const OpRequest& request) {
-    if (!request.params.has("scale")) return default_attention_scale(request.input("q").cols());
-    return static_cast<std::uint32_t>(convert(fp64, fp32, std::bit_cast<std::uint64_t>(request.params.real("scale", 0))));
-}
 
 /// The recorded forward kernel must be the one that the host rule chooses: its name holds head dimension and tile.
 void check_names(const OpRequest& request, const FlashPlan& plan) {
@@ -33,7 +29,7 @@ void check_names(const OpRequest& request, const FlashPlan& plan) {
 OpResult flash(const OpRequest& request, const FlashBuild& build) {
     FlashCall call{request.gpu, build, request.input("q"), request.input("k"), request.input("v")};
     call.causal = request.params.boolean("causal", false);
-    call.scale = scale_param(request);
+    call.scale = attention_scale(request);
     const std::vector<std::int64_t> window = request.params.integers("window");
     if (!window.empty()) {
         if (window.size() != 2) request.params.fail("window", "must be [left, right]");
@@ -50,15 +46,21 @@ OpResult flash(const OpRequest& request, const FlashBuild& build) {
     if (request.out_format && !(*request.out_format == call.q.format())) request.fail("out_dtype must be that of q");
     if (call.q.rank() != 4 || call.k.rank() != 4) request.fail("q, k and v must be [batch, heads, length, head dimension]");
 
+    if (call.k.dim(1) != 0 && call.q.size() != 0) check_names(request, plan_flash(call));
     AttentionResult result = flash_attention(call);
-    check_names(request, plan_flash(call));
     OpResult out;
+    out.main = "o";
     out.out["o"] = std::move(result.o);
     out.out["lse"] = std::move(result.lse);
     return out;
 }
 
 }  // namespace
+
+std::uint32_t attention_scale(const OpRequest& request) {
+    if (!request.params.has("scale")) return default_attention_scale(request.input("q").cols());
+    return static_cast<std::uint32_t>(convert(fp64, fp32, std::bit_cast<std::uint64_t>(request.params.real("scale", 0))));
+}
 
 OpResult run_attention(const OpRequest& request) {
     constexpr std::array<std::string_view, 4> names{"q", "k", "v", "mask?"};
@@ -68,6 +70,9 @@ OpResult run_attention(const OpRequest& request) {
         if (request.in.contains("mask")) request.not_modelled("kernel " + build->name + " with a mask tensor");
         return flash(request, *build);
     }
+    // Manifests name it either way.
+    const bool eager = request.kernel == "torch.eager" || request.kernel == "eager";
+    if (eager || (request.kernel.empty() && is_eager_attention(request.kernel_names))) return run_eager_attention(request);
     if (!request.kernel.empty()) request.not_modelled("kernel \"" + request.kernel + "\" is not an attention kernel with a model");
     if (request.kernel_names.empty()) request.not_modelled("no kernel was recorded");
     request.not_modelled("no model for the recorded kernel " + request.kernel_names.front().substr(0, 120));

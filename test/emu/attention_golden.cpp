@@ -1,19 +1,18 @@
 #include <catch2/catch.hpp>
-#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "emu/attention.hpp"
 #include "emu/compare.hpp"
 #include "emu/io/safetensors.hpp"
-#include "emu/io/sha256.hpp"
-#include "emu/io/synthetic.hpp"
 #include "emu/ops/op.hpp"
 #include "test/support/support.hpp"
 
 using namespace bitreplay;
 
+// The outputs and hashes of testdata/h200/attention are compared by the manifests there; here is what a manifest cannot say.
 namespace {
 
 nlohmann::json read_json(const std::filesystem::path& path) {
@@ -21,66 +20,95 @@ nlohmann::json read_json(const std::filesystem::path& path) {
     return nlohmann::json::parse(file);
 }
 
-/// The inputs of the captures: normal numbers, seeds 500, 501 and 502.
-OpRequest request(const Format& format, const std::vector<std::int64_t>& q, const std::vector<std::int64_t>& kv, int q_exp2) {
-    OpRequest out{"case", "attention", find_gpu("h200"), "torch.flash2", {}, {}, {}, {}, {}, {}, {}};
-    out.in["q"] = synthetic({.seed = 500, .exp2 = q_exp2, .format = format, .shape = q});
-    out.in["k"] = synthetic({.seed = 501, .format = format, .shape = kv});
-    out.in["v"] = synthetic({.seed = 502, .format = format, .shape = kv});
+/// [length, heads · d] or [length, heads, d] as [1, heads, length, d].
+Tensor by_head(const Tensor& x, std::int64_t heads) {
+    const std::int64_t length = x.dim(0), d = x.size() / length / heads;
+    Tensor out(x.format(), {1, heads, length, d});
+    for (std::int64_t i = 0; i < length; ++i)
+        for (std::int64_t h = 0; h < heads; ++h)
+            for (std::int64_t j = 0; j < d; ++j) out.set((h * length + i) * d + j, x.get((i * heads + h) * d + j));
     return out;
+}
+
+OpRequest attention_stage(const SafetensorsFile& file) {
+    OpRequest op{.id = "attn", .op = "attention", .gpu = find_gpu("h200"), .kernel = {}, .kernel_names = {}, .params = {}, .in = {},
+                 .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
+    op.in["q"] = by_head(file.tensor("q_rope"), 8);
+    op.in["k"] = by_head(file.tensor("k_rope"), 2);
+    op.in["v"] = by_head(file.tensor("v"), 2);
+    op.params.set("causal", "true");
+    return op;
+}
+
+Comparison compare_stage(const SafetensorsFile& file, const OpRequest& op) {
+    const Tensor expected = by_head(file.tensor("attn"), 8);
+    return compare(expected, find_op("attention")(op).out.at("o"));
 }
 
 }  // namespace
 
-TEST_CASE("attention: flash outputs of an H200, every element") {
-    const std::filesystem::path folder = test::captures() / "h200/ops";
-    if (!std::filesystem::exists(folder / "attn.safetensors")) return test::skip("no captures");
-    const SafetensorsFile file = SafetensorsFile::open(folder / "attn.safetensors");
-    const nlohmann::json kernels = read_json(folder / "attn.json");
-    std::int64_t compared = 0, different = 0;
-    for (const auto& [name, list] : kernels.items()) {
-        std::int64_t s = 0, h = 0, hk = 0, d = 0, causal = 0;
-        REQUIRE(std::sscanf(name.c_str(), "fa_%ld_%ld_%ld_%ld_%ld", &s, &h, &hk, &d, &causal) == 5);
-        OpRequest op = request(bf16, {1, h, s, d}, {1, hk, s, d}, 0);
-        op.kernel = "";  // recognised by the recorded names
-        for (const auto& kernel : list) op.kernel_names.push_back(kernel[0]);
-        op.params.set("causal", causal != 0 ? "true" : "false");
-        const OpResult result = find_op("attention")(op);
-        for (const char* output : {"o", "lse"}) {
-            const Comparison c = compare(file.tensor(name + (*output == 'o' ? "_out" : "_lse")), result.out.at(output));
-            INFO(name << ' ' << output << ": " << c.different << " of " << c.compared << " differ");
-            CHECK(c.different == 0);
-            compared += c.compared;
-            different += c.different;
-        }
-    }
-    CHECK(different == 0);
-    CHECK(compared == 64 * 129 + 2 * 200 * 129 + 2 * 512 * 65 + 1000 * 129 + 2 * 129);
+TEST_CASE("attention: the flash stage of a recorded layer, recognised by its kernel names") {
+    const std::filesystem::path folder = test::captures() / "h200/block";
+    if (!std::filesystem::exists(folder)) return test::skip("no captures");
+    const SafetensorsFile file = SafetensorsFile::open(folder / "block_small_sdpa.safetensors");
+    OpRequest op = attention_stage(file);
+    const nlohmann::json launches = read_json(folder / "block_small_sdpa.json").at("kernels");
+    for (const auto& kernel : launches)
+        if (const std::string name = kernel[0]; name.find("pytorch_flash") != std::string::npos) op.kernel_names.push_back(name);
+    REQUIRE(op.kernel_names.size() == 2);
+    const Comparison c = compare_stage(file, op);
+    CHECK(c.compared == 192 * 1024);
+    CHECK(c.different == 0);
 }
 
-TEST_CASE("attention: SHA-256 of 34 flash calls of an H200") {
+TEST_CASE("attention: the eager stage of a recorded layer") {
+    const std::filesystem::path folder = test::captures() / "h200/block";
+    if (!std::filesystem::exists(folder)) return test::skip("no captures");
+    const SafetensorsFile file = SafetensorsFile::open(folder / "block_small_eager.safetensors");
+    OpRequest op = attention_stage(file);
+    // The launches from the product before the softmax to the one after it.
+    const nlohmann::json launches = read_json(folder / "block_small_eager.json").at("kernels");
+    for (const auto& kernel : launches) {
+        const std::string name = kernel[0];
+        if (name.rfind("nvjet_sm90_tst_64x48", 0) != 0 && op.kernel_names.empty()) continue;
+        op.kernel_names.push_back(name);
+        if (name.rfind("nvjet_sm90_tst_32x64", 0) == 0) break;
+    }
+    REQUIRE(op.kernel_names.size() == 7);
+    const Comparison c = compare_stage(file, op);
+    CHECK(c.compared == 192 * 1024);
+    CHECK(c.different == 0);
+    op.kernel_names.clear();
+    op.kernel = "torch.eager";
+    CHECK(compare_stage(file, op).different == 0);
+}
+
+TEST_CASE("attention: the host rule chooses the recorded kernels, tiles and numbers of parts") {
     const std::filesystem::path path = test::captures() / "h200/ops/attn_hashes.json";
     if (!std::filesystem::exists(path)) return test::skip("no captures");
     const nlohmann::json document = read_json(path);
-    int cases = 0;
+    int unsplit = 0, split = 0;
     for (const nlohmann::json& c : document.at("cases")) {
-        const std::string name = c.at("name");
-        const Format& format = find_format(c.at("dt").get<std::string>())->format;
+        const Format format = find_format(c.at("dt").get<std::string>())->format;
         const std::int64_t b = c.at("b"), h = c.at("h"), hk = c.at("hk"), sq = c.at("Sq"), sk = c.at("Sk"), d = c.at("hd");
-        if (const char* only = std::getenv("ONLY"); only != nullptr && name != only) continue;
-        OpRequest op = request(format, {b, h, sq, d}, {b, hk, sk, d}, c.at("qexp"));
-        for (const auto& kernel : c.at("kernels")) op.kernel_names.push_back(kernel[0]);
-        op.params.set("causal", c.at("causal") != 0 ? "true" : "false");
-        op.params.set("multiprocessors", document.at("multiprocessors").dump());
-        if (!c.at("scale").is_null()) op.params.set("scale", c.at("scale").dump());
-        if (!c.at("win").is_null()) op.params.set("window", c.at("win").dump());
-        const auto start = std::chrono::steady_clock::now();
-        const OpResult result = find_op("attention")(op);
-        std::cout << name << ' ' << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() << " s\n";
-        INFO(name);
-        CHECK(sha256_hex(result.out.at("o").bytes()) == c.at("sha256_out"));
-        CHECK(sha256_hex(result.out.at("lse").bytes()) == c.at("sha256_lse"));
-        ++cases;
+        FlashCall call{find_gpu("h200"), *find_flash_build("torch.flash2"), Tensor(format, {b, h, sq, d}), Tensor(format, {b, hk, sk, d}),
+                       Tensor(format, {b, hk, sk, d})};
+        call.causal = c.at("causal") != 0;
+        call.multiprocessors = document.at("multiprocessors");
+        if (!c.at("win").is_null()) {
+            call.window_left = c.at("win")[0];
+            call.window_right = c.at("win")[1];
+        }
+        const FlashPlan plan = plan_flash(call);
+        const auto& kernel = c.at("kernels")[0];
+        const FlashKernelName name = parse_flash_kernel_name(kernel[0].get<std::string>());
+        INFO(c.at("name"));
+        CHECK(name.head_dim == plan.head_dim);
+        CHECK(name.split == (plan.splits > 1));
+        CHECK(name.tile == plan.tile);
+        if (name.split) CHECK(plan.splits == kernel[1][1]);
+        ++(name.split ? split : unsplit);
     }
-    CHECK(cases == 34);
+    CHECK(unsplit == 16);
+    CHECK(split == 18);
 }

@@ -48,15 +48,16 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const Shape& shape = rule->shapes[input.below(rule->shapes.size())];
     const std::size_t k = 1 + input.below(static_cast<std::size_t>(shape.k));
     const std::uint64_t c = take_code(input, rule->types.c);
-    std::vector<std::uint64_t> a(k), b(k);
+    const oracle::TensorCoreOracle exact(model, rule->types.a, rule->types.b);
+    std::vector<oracle::Value> a(k), b(k);
     std::vector<Operand> unit_a(k), unit_b(k);
     for (std::size_t i = 0; i < k; ++i) {
-        a[i] = take_code(input, rule->types.a);
-        b[i] = take_code(input, rule->types.b);
-        unit_a[i] = decode_operand(rule->types.a, rule->unit_a, a[i]);
-        unit_b[i] = decode_operand(rule->types.b, rule->unit_b, b[i]);
+        const std::uint64_t code_a = take_code(input, rule->types.a), code_b = take_code(input, rule->types.b);
+        a[i] = exact.operand_a(code_a);
+        b[i] = exact.operand_b(code_b);
+        unit_a[i] = decode_operand(rule->types.a, rule->unit_a, code_a);
+        unit_b[i] = decode_operand(rule->types.b, rule->unit_b, code_b);
     }
-    const oracle::TensorCoreOracle exact(model, rule->types.a, rule->types.b);
     fuzz::require(dot_add(*rule, unit_a, unit_b, c) == exact(a, b, c), "dot_add equals the oracle");
     return 0;
 }
