@@ -51,7 +51,7 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
     pairs_ = Scratch<std::uint32_t>(static_cast<std::size_t>(all * units_ * width));
     norm_.resize(static_cast<std::size_t>(all * segments_ * width));
     top_.resize(static_cast<std::size_t>(all * segments_));
-    deeper_.resize(top_.size() * simd::depth_levels);
+    deeper_.resize(top_.size() * 2 * simd::depth_levels);
     parallel_for(all, 1, [&](std::int64_t begin, std::int64_t end) {
         std::vector<simd::FilterSegment> segment;
         for (std::int64_t panel = begin; panel < end; ++panel) {
@@ -81,11 +81,13 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
                         top = std::max(top, segment.back().top_field);
                 }
                 top_[at] = top - 127;
+                std::uint16_t* const backwards = deeper_.data() + at * 2 * simd::depth_levels;
+                std::fill(backwards + simd::depth_levels, backwards + 2 * simd::depth_levels, std::uint16_t{0xFFFF});
                 for (const simd::FilterSegment& one : segment) {
                     std::uint16_t table[simd::depth_levels];
                     one.deeper(top, table);
                     for (std::size_t j = 0; j < simd::depth_levels; ++j) {
-                        std::uint16_t& most = deeper_[at * simd::depth_levels + j];
+                        std::uint16_t& most = backwards[simd::depth_levels - 1 - j];
                         most = std::max(most, table[j]);
                     }
                 }
@@ -99,7 +101,7 @@ simd::FilterSide FilterColumns::side(std::int64_t panel, std::int64_t segment, s
     return {pairs_.data() + panel * units_ * width + first_k / 2 * half,
             norm_.data() + at * width,
             top_.data() + at,
-            deeper_.data() + at * simd::depth_levels};
+            deeper_.data() + at * 2 * simd::depth_levels};
 }
 
 std::int64_t FilterColumns::bytes() const noexcept {

@@ -110,14 +110,14 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task,
         const int widest = (_mm512_reduce_max_epi32(largest) >> 23) - 127;
         const int deep = top - widest + task.align_bits;  // J: bits deeper than this, both sides together, are lost
         const std::uint16_t* const ca = task.a.deeper + at_a * simd::depth_levels;
-        const std::uint16_t* const cb = task.b.deeper + segment * simd::depth_levels;
-        int count = segment_products;
-        for (int j = 0; j <= deep; ++j) {
-            const int ja = j < simd::depth_levels ? j : simd::depth_levels - 1;
-            const int jb = deep - j < simd::depth_levels ? deep - j : simd::depth_levels - 1;
-            const int n = ca[ja] + cb[jb];
-            count = n < count ? n : count;
-        }
+        const std::uint16_t* const cb = task.b.deeper + segment * 2 * simd::depth_levels;
+        // min over j of ca[j] + cb[J - j]: cb is stored backwards and followed by 0xFFFF, so that j > J never wins.
+        const int offset = deep < 0 ? simd::depth_levels : simd::depth_levels - 1 - deep;
+        const I counts = _mm512_adds_epu16(_mm512_loadu_si512(ca), _mm512_loadu_si512(cb + offset));
+        const __m256i counts8 = _mm256_min_epu16(_mm512_castsi512_si256(counts), _mm512_extracti64x4_epi64(counts, 1));
+        const __m128i counts4 = _mm_min_epu16(_mm256_castsi256_si128(counts8), _mm256_extracti128_si256(counts8, 1));
+        const int lowest_count = _mm_extract_epi16(_mm_minpos_epu16(counts4), 0);
+        const int count = lowest_count < segment_products ? lowest_count : segment_products;
         const float window = Simd::real(constant((127 - task.align_bits) << 23))[0];  // 2^-F
         const F lost = Simd::broadcast(static_cast<float>(count) * window);
         const F other = Simd::broadcast(static_cast<float>(blocks) * window);
