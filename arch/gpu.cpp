@@ -71,7 +71,7 @@ DotTypes read_types(const JsonReader& reader) {
 /// The types that the steps' integer arithmetic holds: products of operands with at most 10 fraction bits and an fp32 or fp16 result, or fp64
 /// throughout.
 bool steps_fit(const DotRule& rule) {
-    const auto& [d, a, b, c] = rule.types;
+    const Format &d = rule.types.d, &a = rule.types.a, &b = rule.types.b, &c = rule.types.c;
     const bool wide = d == fp64;
     if (c != d || (!wide && d != fp32 && d != fp16)) return false;
     if (wide && (a != fp64 || b != fp64)) return false;

@@ -4,7 +4,8 @@
 
 namespace bitreplay::tools {
 
-/// bitreplay bench gemm: adds the subcommand to `parent`.
+// bitreplay bench: each adds its subcommand to `parent`.
 void add_bench_gemm(CLI::App& parent, Action& action);
+void add_bench_math(CLI::App& parent, Action& action);
 
 }  // namespace bitreplay::tools

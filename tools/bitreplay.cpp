@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
         CLI::App& bench = *app.add_subcommand("bench", "Speed of the arithmetic on this machine");
         bench.require_subcommand(1);
         tools::add_bench_gemm(bench, action);
+        tools::add_bench_math(bench, action);
         if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
             complain(fmt::format("unknown command \"{}\" (see bitreplay --help)", argv[1]));
             return 2;

@@ -21,6 +21,7 @@ using FixedInt = boost::multiprecision::number<
 enum class Class : std::uint8_t { finite, infinite, nan };
 
 /// What a code means: (-1)^negative * significand * 2^scale where finite; a zero has significand 0.
+/// The significand of an IEEE NaN is its payload.
 /// exponent is the e of "1.f * 2^e" or, for subnormals and zero, "0.f * 2^e".
 struct Value {
     Class kind;
@@ -47,7 +48,7 @@ inline Value value_of(const Format& f, std::uint64_t code) {
 
     if (field == ones_field) {
         switch (f.specials) {
-            case Specials::ieee: return {fraction == 0 ? Class::infinite : Class::nan, negative, 0, 0, 0};
+            case Specials::ieee: return {fraction == 0 ? Class::infinite : Class::nan, negative, fraction, 0, 0};
             case Specials::nan_only:
                 if (fraction == ones_fraction) return {Class::nan, negative, 0, 0, 0};
                 break;
