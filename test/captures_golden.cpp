@@ -29,7 +29,8 @@ Totals replay_all(const std::string& folder, const std::string& options = "") {
         INFO(entry.path().filename().string() << "\n" << result.output);
         REQUIRE(result.exit_code == 0);
         ++totals.manifests;
-        for (const auto& check : nlohmann::json::parse(result.output).at("checks")) {
+        const nlohmann::json report = nlohmann::json::parse(result.output);
+        for (const auto& check : report.at("checks")) {
             ++totals.checks;
             totals.compared += check.at("compared").get<std::int64_t>();
         }
