@@ -14,60 +14,8 @@ namespace bitreplay {
 namespace {
 
 constexpr std::int64_t width = simd::panel_columns;
-constexpr std::int64_t half = width / 2;
 constexpr std::int64_t tile_rows = 128;
 constexpr double dense_share = 0.4;  // of undecided outputs in a tile; above it the dense kernel is faster
-
-const std::uint16_t* codes_of(const Tensor& tensor, std::int64_t row) noexcept {
-    return reinterpret_cast<const std::uint16_t*>(tensor.bytes().data()) + row * tensor.cols();
-}
-
-/// The rows of a product as the filter reads them.
-struct FilterRows {
-    std::int64_t count, stride, segments;
-    Scratch<std::uint32_t> pairs;
-    std::vector<float> norm;
-    std::vector<std::int32_t> top;
-    Scratch<std::uint16_t> deeper;
-    std::vector<std::uint8_t> unfit;
-
-    FilterRows(const Tensor& x, std::span<const std::int64_t> rows, const FilterLayout& layout, int block)
-        : count(std::ssize(rows)),
-          stride((x.cols() / 2 + 15) / 16 * 16),
-          segments(std::ssize(layout.segments)),
-          pairs(static_cast<std::size_t>(count * stride)),
-          norm(static_cast<std::size_t>(count * segments)),
-          top(norm.size()),
-          deeper(norm.size() * simd::depth_levels),
-          unfit(static_cast<std::size_t>(count)) {
-        parallel_for(count, 8, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t i = begin; i < end; ++i) {
-                const std::uint16_t* const codes = codes_of(x, rows[static_cast<std::size_t>(i)]);
-                std::uint32_t* const to = pairs.data() + i * stride;
-                std::memcpy(to, codes, static_cast<std::size_t>(x.cols()) * 2);
-                std::fill(to + x.cols() / 2, to + stride, 0U);
-                for (std::int64_t s = 0; s < segments; ++s) {
-                    const Range& range = layout.segments[static_cast<std::size_t>(s)];
-                    const simd::FilterSegment segment(codes + range.begin, range.end - range.begin, block);
-                    const auto at = static_cast<std::size_t>(i * segments + s);
-                    norm[at] = segment.norm;
-                    top[at] = segment.top_field - 127;
-                    std::uint16_t table[simd::depth_levels];
-                    segment.deeper(segment.top_field, table);
-                    std::memcpy(deeper.data() + at * simd::depth_levels, table, sizeof table);
-                    if (segment.unfit) unfit[static_cast<std::size_t>(i)] = 1;
-                }
-            }
-        });
-    }
-    simd::FilterSide side(std::int64_t row, std::int64_t segment, std::int64_t first_k) const noexcept {
-        const std::int64_t at = row * segments + segment;
-        return {pairs.data() + row * stride + first_k / 2,
-                norm.data() + at,
-                top.data() + at,
-                deeper.data() + at * simd::depth_levels};
-    }
-};
 
 std::int64_t leaves_of(const Plan& plan) noexcept {
     if (plan.kind == Plan::Kind::walk) return 1;
@@ -360,68 +308,6 @@ std::optional<FilterLayout> filter_layout(const GemmTask& task,
         out.leaves.back().segments = std::ssize(out.segments) - out.leaves.back().first_segment;
     }
     return out;
-}
-
-FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols, const FilterLayout& layout, int block)
-    : segments_(std::ssize(layout.segments)), units_(w.cols() / 2), unfit_(cols.size()) {
-    const std::int64_t all = panels();
-    pairs_ = Scratch<std::uint32_t>(static_cast<std::size_t>(all * units_ * width));
-    norm_.resize(static_cast<std::size_t>(all * segments_ * width));
-    top_.resize(static_cast<std::size_t>(all * segments_));
-    deeper_.resize(top_.size() * simd::depth_levels);
-    parallel_for(all, 1, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<simd::FilterSegment> segment;
-        for (std::int64_t panel = begin; panel < end; ++panel) {
-            const auto column = [&](std::int64_t j) { return std::min(panel * width + j, std::ssize(cols) - 1); };
-            std::uint32_t* const to = pairs_.data() + panel * units_ * width;
-            constexpr std::int64_t run = 64;
-            for (std::int64_t first = 0; first < units_; first += run)
-                for (std::int64_t j = 0; j < width; ++j) {
-                    const std::uint16_t* const codes = codes_of(w, cols[static_cast<std::size_t>(column(j))]);
-                    for (std::int64_t u = first; u < std::min(first + run, units_); ++u)
-                        to[(j / half * units_ + u) * half + j % half] =
-                            codes[2 * u] | static_cast<std::uint32_t>(codes[2 * u + 1]) << 16;
-                }
-            for (std::int64_t s = 0; s < segments_; ++s) {
-                const Range& range = layout.segments[static_cast<std::size_t>(s)];
-                const auto at = static_cast<std::size_t>(panel * segments_ + s);
-                segment.clear();
-                int top = 1;
-                for (std::int64_t j = 0; j < width; ++j) {
-                    segment.emplace_back(codes_of(w, cols[static_cast<std::size_t>(column(j))]) + range.begin,
-                                         range.end - range.begin,
-                                         block);
-                    norm_[at * width + static_cast<std::size_t>(j)] = segment.back().norm;
-                    if (segment.back().unfit)
-                        unfit_[static_cast<std::size_t>(column(j))] = 1;
-                    else
-                        top = std::max(top, segment.back().top_field);
-                }
-                top_[at] = top - 127;
-                for (const simd::FilterSegment& one : segment) {
-                    std::uint16_t table[simd::depth_levels];
-                    one.deeper(top, table);
-                    for (std::size_t j = 0; j < simd::depth_levels; ++j) {
-                        std::uint16_t& most = deeper_[at * simd::depth_levels + j];
-                        most = std::max(most, table[j]);
-                    }
-                }
-            }
-        }
-    });
-}
-
-simd::FilterSide FilterColumns::side(std::int64_t panel, std::int64_t segment, std::int64_t first_k) const noexcept {
-    const std::int64_t at = panel * segments_ + segment;
-    return {pairs_.data() + panel * units_ * width + first_k / 2 * half,
-            norm_.data() + at * width,
-            top_.data() + at,
-            deeper_.data() + at * simd::depth_levels};
-}
-
-std::int64_t FilterColumns::bytes() const noexcept {
-    return static_cast<std::int64_t>(pairs_.size() * 4 + norm_.size() * 4 + top_.size() * 4 + deeper_.size() * 2 +
-                                     unfit_.size());
 }
 
 Tensor gemm_filtered(const GemmTask& task,

@@ -21,6 +21,28 @@ struct FilterLayout {
 /// The filter's layout, or nothing where it does not apply to the task (see GemmEngine::filtered).
 std::optional<FilterLayout> filter_layout(const GemmTask& task, const simd::WalkShape& shape, const WalkLayout& layout);
 
+/// Row `row` of a bf16 matrix.
+const std::uint16_t* codes_of(const Tensor& tensor, std::int64_t row) noexcept;
+
+/// The rows of a product as the filter reads them.
+struct FilterRows {
+    std::int64_t count, stride, segments;
+    Scratch<std::uint32_t> pairs;
+    std::vector<float> norm;
+    std::vector<std::int32_t> top;
+    Scratch<std::uint16_t> deeper;
+    std::vector<std::uint8_t> unfit;
+
+    FilterRows(const Tensor& x, std::span<const std::int64_t> rows, const FilterLayout& layout, int block);
+    simd::FilterSide side(std::int64_t row, std::int64_t segment, std::int64_t first_k) const noexcept {
+        const std::int64_t at = row * segments + segment;
+        return {pairs.data() + row * stride + first_k / 2,
+                norm.data() + at,
+                top.data() + at,
+                deeper.data() + at * simd::depth_levels};
+    }
+};
+
 /// The columns of a product as the filter reads them: two bytes per weight and the bound's tables.
 class FilterColumns {
 public:

@@ -286,7 +286,8 @@ PackedColumns::PackedColumns(const Codes& codes,
     top_.resize(static_cast<std::size_t>(panels));
     const Decoder decode(codes.format, unit);
     parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<Decoded> columns(static_cast<std::size_t>(width));
+        // Kept: fresh pages for a panel's decoded columns would cost more than the decoding.
+        static thread_local std::vector<Decoded> columns(static_cast<std::size_t>(width));
         for (std::int64_t panel = begin; panel < end; ++panel) {
             std::int32_t top = no_exponent;
             for (std::int64_t j = 0; j < width; ++j) {

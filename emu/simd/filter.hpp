@@ -18,14 +18,16 @@ struct FilterSide {
     const std::uint32_t* pairs;   ///< two bf16 codes a word
     const float* norm;            ///< upper bound of sqrt(sum of roundings(k) * value^2), per segment
     const std::int32_t* top;      ///< largest exponent of the segment
-    const std::uint16_t* deeper;  ///< [depth_levels] number of products whose lowest bit lies more than j below top
+    /// Number of products whose lowest bit lies more than j below top: of a row [depth_levels], by j; of a panel
+    /// [2 * depth_levels], by depth_levels - 1 - j, then 0xFFFF.
+    const std::uint16_t* deeper;
 };
 
 /// Approximations of `rows` x panel_columns walks, each over `blocks` blocks from zero.
 struct FilterTask {
     int block, align_bits;
     std::int64_t rows, blocks, segments;
-    FilterSide a;  ///< pairs [rows][a_stride]; norm, top [rows][a_segments]; deeper [rows][a_segments][depth_levels]
+    FilterSide a;  ///< pairs [rows][a_stride]; norm, top [rows][a_segments]; deeper [rows][a_segments]
     std::int64_t a_stride, a_segments;
     std::int64_t b_half;  ///< words between the two halves of the panel
     FilterSide

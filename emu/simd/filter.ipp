@@ -110,14 +110,14 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task,
         const int widest = (_mm512_reduce_max_epi32(largest) >> 23) - 127;
         const int deep = top - widest + task.align_bits;  // J: bits deeper than this, both sides together, are lost
         const std::uint16_t* const ca = task.a.deeper + at_a * simd::depth_levels;
-        const std::uint16_t* const cb = task.b.deeper + segment * simd::depth_levels;
-        int count = segment_products;
-        for (int j = 0; j <= deep; ++j) {
-            const int ja = j < simd::depth_levels ? j : simd::depth_levels - 1;
-            const int jb = deep - j < simd::depth_levels ? deep - j : simd::depth_levels - 1;
-            const int n = ca[ja] + cb[jb];
-            count = n < count ? n : count;
-        }
+        const std::uint16_t* const cb = task.b.deeper + segment * 2 * simd::depth_levels;
+        // min over j of ca[j] + cb[J - j]: cb is stored backwards and followed by 0xFFFF, so that j > J never wins.
+        const int offset = deep < 0 ? simd::depth_levels : simd::depth_levels - 1 - deep;
+        const I counts = _mm512_adds_epu16(_mm512_loadu_si512(ca), _mm512_loadu_si512(cb + offset));
+        const __m256i counts8 = _mm256_min_epu16(_mm512_castsi512_si256(counts), _mm512_extracti64x4_epi64(counts, 1));
+        const __m128i counts4 = _mm_min_epu16(_mm256_castsi256_si128(counts8), _mm256_extracti128_si256(counts8, 1));
+        const int lowest_count = _mm_extract_epi16(_mm_minpos_epu16(counts4), 0);
+        const int count = lowest_count < segment_products ? lowest_count : segment_products;
         const float window = Simd::real(constant((127 - task.align_bits) << 23))[0];  // 2^-F
         const F lost = Simd::broadcast(static_cast<float>(count) * window);
         const F other = Simd::broadcast(static_cast<float>(blocks) * window);
@@ -262,6 +262,19 @@ BITREPLAY_INLINE inline void transpose(const std::uint32_t* const* in, std::int6
     });
 }
 
+/// Lanes of a block whose products are all zero.
+template <int units>
+__attribute__((noinline)) unsigned zero_products(const float* a, const std::uint32_t (*b)[16]) {
+    unsigned out = all_lanes;
+    for (int u = 0; u < units; ++u) {
+        const I words = _mm512_load_si512(b[u]);
+        const bool even = a[2 * u] != 0.0F, odd = a[2 * u + 1] != 0.0F;
+        const std::uint32_t mask = (even ? 0x7FFFU : 0U) | (odd ? 0x7FFF0000U : 0U);
+        out &= Simd::equal(Simd::band(words, constant(static_cast<std::int32_t>(mask))), constant(0));
+    }
+    return out;
+}
+
 template <int block>
 __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
     constexpr int units = block / 2, groups = simd::lane_count / 16;
@@ -296,7 +309,12 @@ __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
                 fields = _mm512_max_epu16(fields, Simd::template shift_right<16>(fields));
                 const I products = Simd::sub(Simd::template shift_left<16>(fields), constant(127 << 23));
                 const I x = Simd::max(products, Simd::band(Simd::bits(acc[g.value]), constant(exponent_bits)));
-                safe[g.value] &= Simd::greater(x, lowest);
+                const unsigned high = Simd::greater(x, lowest);
+                unsigned nothing = 0;  // lanes whose accumulator and products are all zero: exactly +0
+                if (high != all_lanes) [[unlikely]] {
+                    nothing = ~high & Simd::zero(acc[g.value]) & zero_products<units>(a, right[g.value] + first);
+                    safe[g.value] &= high | nothing;
+                }
                 const F scale = scale_of(x, align);
                 I sum[2] = {Simd::truncate(Simd::mul(acc[g.value], scale)), constant(0)};
                 unrolled<units>([&](auto u) BITREPLAY_INLINE {
@@ -310,6 +328,7 @@ __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
                     part = Simd::add(part, Simd::truncate(Simd::mul(odd, scale)));
                 });
                 acc[g.value] = Simd::mul(rounded_sum<Result::fp32, (block >= 16)>(sum[0], sum[1]), unit_of(x, align));
+                if (nothing != 0) [[unlikely]] acc[g.value] = Simd::select(nothing, Simd::broadcast(0.0F), acc[g.value]);
             });
         }
     }
