@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
                      "bitreplay"};
         app.set_version_flag("--version", "bitreplay " BITREPLAY_VERSION);
         app.require_subcommand(1);
-        app.footer("Example: bitreplay replay testdata/h200/gemm/gemm.json\n");
+        app.footer("Example: bitreplay replay testdata/h200/linear/gemm.json\n");
         tools::Action action;
         tools::add_replay(app, action);
         tools::add_gemm(app, action);
