@@ -26,6 +26,25 @@ void check_format(const OpRequest& request, const Tensor& tensor, const Format& 
         request.fail(std::string("input ") + name + " is " + describe(tensor) + ", the instruction takes " + std::string(named(format).name));
 }
 
+/// What both ops ask for; shapes and c's format are theirs to check.
+struct Operation {
+    Instruction instruction;
+    const DotRule& rule;
+    const Tensor &a, &b;
+    const Tensor* c;  ///< nullptr: zero
+};
+
+Operation read_operation(const OpRequest& request) {
+    constexpr std::array<std::string_view, 3> names{"a", "b", "c?"};
+    request.check_inputs(names);
+    const Instruction instruction = requested_instruction(request);
+    const DotRule& rule = request.gpu.dot_rule(instruction);
+    const Tensor &a = request.input("a"), &b = request.input("b");
+    check_format(request, a, rule.types.a, "a");
+    check_format(request, b, rule.types.b, "b");
+    return {instruction, rule, a, b, request.in.contains("c") ? &request.input("c") : nullptr};
+}
+
 /// The codes [first, first + count) of a tensor, as the unit sees them.
 void load(const Tensor& tensor, std::int64_t first, const Format& stored, const Format& unit, std::span<Operand> out) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = decode_operand(stored, unit, tensor.get(first + static_cast<std::int64_t>(i)));
@@ -34,18 +53,15 @@ void load(const Tensor& tensor, std::int64_t first, const Format& stored, const 
 }  // namespace
 
 OpResult run_mma(const OpRequest& request) {
-    constexpr std::array<std::string_view, 3> names{"a", "b", "c?"};
-    request.check_inputs(names);
-    const Instruction instruction = requested_instruction(request);
-    const DotRule& rule = request.gpu.dot_rule(instruction);
-    const Tensor &a = request.input("a"), &b = request.input("b");
-    check_format(request, a, rule.types.a, "a");
-    check_format(request, b, rule.types.b, "b");
+    const Operation operation = read_operation(request);
+    const Instruction& instruction = operation.instruction;
+    const DotRule& rule = operation.rule;
+    const Tensor &a = operation.a, &b = operation.b;
+    const Tensor* c = operation.c;
     const int m = instruction.shape.m, n = instruction.shape.n, k = instruction.shape.k;
     if (a.rank() != 3 || a.dim(1) != m || a.dim(2) != k) request.fail("input a is " + describe(a) + ", not [tiles, " + std::to_string(m) + ", " + std::to_string(k) + "]");
     const std::int64_t tiles = a.dim(0);
     if (b.shape() != std::vector<std::int64_t>{tiles, n, k}) request.fail("input b is " + describe(b) + ", not " + describe({tiles, n, k}));
-    const Tensor* c = request.in.contains("c") ? &request.input("c") : nullptr;
     if (c != nullptr) {
         check_format(request, *c, rule.types.c, "c");
         if (c->shape() != std::vector<std::int64_t>{tiles, m, n}) request.fail("input c is " + describe(*c) + ", not " + describe({tiles, m, n}));
@@ -72,17 +88,14 @@ OpResult run_mma(const OpRequest& request) {
 }
 
 OpResult run_dot(const OpRequest& request) {
-    constexpr std::array<std::string_view, 3> names{"a", "b", "c?"};
-    request.check_inputs(names);
-    const Instruction instruction = requested_instruction(request);
-    const DotRule& rule = request.gpu.dot_rule(instruction);
-    const Tensor &a = request.input("a"), &b = request.input("b");
-    check_format(request, a, rule.types.a, "a");
-    check_format(request, b, rule.types.b, "b");
+    const Operation operation = read_operation(request);
+    const Instruction& instruction = operation.instruction;
+    const DotRule& rule = operation.rule;
+    const Tensor &a = operation.a, &b = operation.b;
+    const Tensor* c = operation.c;
     if (a.rank() != 2) request.fail("input a must be [n, k], not " + describe(a));
     if (b.shape() != a.shape()) request.fail("K or n differs: a is " + describe(a) + ", b is " + describe(b));
     const std::int64_t n = a.dim(0), k = a.dim(1);
-    const Tensor* c = request.in.contains("c") ? &request.input("c") : nullptr;
     if (c != nullptr && c->size() != n) request.fail("input c must have " + std::to_string(n) + " elements, not " + describe(*c));
     Tensor d(rule.types.d, {n});
     parallel_for(n, 64, [&](std::int64_t first, std::int64_t last) {
