@@ -28,11 +28,29 @@ struct RecipeParam {
     std::vector<std::string> required_if;  ///< must be recorded if a recorded kernel name matches one of these globs
 };
 
+/// Values of parameters that another one stands for: a kernel's option numbers its variants.
+struct RecipeTable {
+    struct Row {
+        std::vector<std::int64_t> values;
+        RecipeValues set;
+    };
+    std::string param;      ///< a value in no row is not modelled
+    std::vector<Row> rows;
+};
+
+/// A fold of lanes as a recipe writes it: a factor is a number or a parameter.
+struct RecipeFold {
+    LaneFold::Kind kind = LaneFold::Kind::serial;
+    std::optional<RecipeValue> terms;  ///< none: as many as there are
+    RecipeValue apart = std::int64_t{1};
+};
+
 /// One level of a recipe, from the outside in; see recipe.cpp for what each kind does with a range of k.
 struct RecipeLayer {
-    enum class Kind : std::uint8_t { split, interleave, blocks, walk };
+    enum class Kind : std::uint8_t { split, interleave, blocks, walk, lanes };
     enum class Chunk : std::uint8_t { floor_tiles, ceil_tiles, ceil_multiple };
     enum class Residue : std::uint8_t { last, first, none };
+    enum class Rounds : std::uint8_t { whole, any };
 
     Kind kind = Kind::walk;
     RecipeValues when;  ///< the layer exists only where these parameters have these values ("element_bits" included)
@@ -41,7 +59,15 @@ struct RecipeLayer {
     Chunk chunk = Chunk::floor_tiles;
     std::vector<std::int64_t> multiples;  ///< ceil_multiple: the first that divides K, else the last
     Residue residue = Residue::last;
+    Rounds rounds = Rounds::whole;  ///< interleave: whether the last round of stripes may be incomplete
+    std::string buffers;            ///< interleave: a parameter "each", "half" or "one"; empty: each
     Merge merge;
+
+    std::vector<RecipeValue> lanes;   ///< lanes: the product of these factors
+    std::optional<RecipeValue> vector;  ///< lanes: consecutive summands of a lane; none: a slice of the part each ...
+    std::int64_t slice = 0;             ///< ... of at most this many
+    std::optional<RecipeValue> restart;
+    std::vector<RecipeFold> folds;
 };
 
 /// How a bias is added where these parameters have these values.
@@ -63,7 +89,9 @@ struct Recipe {
     std::vector<std::string> families;     ///< instruction families, the first that the GPU has
     std::vector<RecipeBias> bias;          ///< the first that applies; none: with a bias the kernel is not modelled
     std::vector<RecipeParam> params;
+    std::vector<RecipeTable> tables;
     std::vector<RecipeLayer> layers;
+    std::int64_t max_k = 0;                ///< if not 0: sums of more products are not modelled
     std::string evidence_level, evidence;  ///< measured, published or unverified; and by what
 
     const RecipeParam* find_param(std::string_view param) const noexcept;

@@ -83,9 +83,46 @@ RecipeValues read_when(JsonReader reader, const Recipe& recipe) {
     return when;
 }
 
+RecipeTable read_table(JsonReader reader, const Recipe& recipe) {
+    RecipeTable table;
+    table.param = param_name(reader, "param", recipe);
+    for (JsonReader& item : reader.at("rows").elements()) {
+        RecipeTable::Row& row = table.rows.emplace_back();
+        for (const JsonReader& one : item.at("values").elements()) row.values.push_back(one.as_integer(0, 1 << 30));
+        row.set = read_when(item.at("set"), recipe);
+        item.finish();
+    }
+    reader.finish();
+    return table;
+}
+
+/// A number, or the name of a declared parameter.
+RecipeValue factor(const JsonReader& reader, const Recipe& recipe) {
+    if (!reader.value().is_string()) return reader.as_integer(1, 1 << 20);
+    if (recipe.find_param(reader.as_text()) == nullptr) reader.fail("not a parameter of this recipe");
+    return reader.as_text();
+}
+
+void read_lanes(JsonReader& reader, const Recipe& recipe, RecipeLayer& layer) {
+    for (const JsonReader& item : reader.at("lanes").elements()) layer.lanes.push_back(factor(item, recipe));
+    if (layer.lanes.empty()) reader.fail("\"lanes\" is empty");
+    if (reader.has("slice"))
+        layer.slice = reader.integer("slice", 1, 1 << 20);
+    else
+        layer.vector = factor(reader.at("vector"), recipe);
+    if (reader.has("restart")) layer.restart = factor(reader.at("restart"), recipe);
+    for (JsonReader& item : reader.at("folds").elements()) {
+        RecipeFold& fold = layer.folds.emplace_back();
+        fold.kind = static_cast<LaneFold::Kind>(item.choice("kind", {"serial", "halving"}));
+        if (item.has("terms")) fold.terms = factor(item.at("terms"), recipe);
+        if (item.has("apart")) fold.apart = factor(item.at("apart"), recipe);
+        item.finish();
+    }
+}
+
 RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
     RecipeLayer layer;
-    layer.kind = static_cast<RecipeLayer::Kind>(reader.choice("kind", {"split", "interleave", "blocks", "walk"}));
+    layer.kind = static_cast<RecipeLayer::Kind>(reader.choice("kind", {"split", "interleave", "blocks", "walk", "lanes"}));
     if (reader.has("when")) layer.when = read_when(reader.at("when"), recipe);
     switch (layer.kind) {
         case RecipeLayer::Kind::split:
@@ -101,14 +138,17 @@ RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
         case RecipeLayer::Kind::interleave:
             layer.parts = param_name(reader, "parts", recipe);
             layer.size = param_name(reader, "stripe", recipe);
+            if (reader.has("rounds")) layer.rounds = static_cast<RecipeLayer::Rounds>(reader.choice("rounds", {"whole", "any"}));
+            if (reader.has("buffers")) layer.buffers = param_name(reader, "buffers", recipe);
             break;
         case RecipeLayer::Kind::blocks: layer.size = param_name(reader, "block", recipe); break;
         case RecipeLayer::Kind::walk:
             layer.residue = static_cast<RecipeLayer::Residue>(reader.choice("residue", {"last", "first", "none"}));
             if (layer.residue != RecipeLayer::Residue::last) layer.size = param_name(reader, "tile", recipe);
             break;
+        case RecipeLayer::Kind::lanes: read_lanes(reader, recipe, layer); break;
     }
-    if (layer.kind != RecipeLayer::Kind::walk) layer.merge = read_merge(reader.at("merge"));
+    if (layer.kind != RecipeLayer::Kind::walk && layer.kind != RecipeLayer::Kind::lanes) layer.merge = read_merge(reader.at("merge"));
     reader.finish();
     return layer;
 }
@@ -127,8 +167,15 @@ Recipe read_recipe(JsonReader reader) {
         recipe.bias.push_back({std::move(when), static_cast<RecipeBias::Add>(item.choice("add", {"accumulator", "rounded"}))});
         item.finish();
     }
+    if (reader.has("tables"))
+        for (const JsonReader& item : reader.at("tables").elements()) recipe.tables.push_back(read_table(item, recipe));
+    if (reader.has("max_k")) recipe.max_k = reader.integer("max_k", 1, 1 << 30);
     for (const JsonReader& item : reader.at("layers").elements()) recipe.layers.push_back(read_layer(item, recipe));
-    if (recipe.layers.empty() || recipe.layers.back().kind != RecipeLayer::Kind::walk) reader.fail("the last layer must be a walk");
+    const auto leaf = [](const RecipeLayer& layer) {
+        return layer.kind == RecipeLayer::Kind::walk || layer.kind == RecipeLayer::Kind::lanes;
+    };
+    if (recipe.layers.empty() || !leaf(recipe.layers.back()) || !recipe.layers.back().when.empty())
+        reader.fail("the last layer must be a walk or lanes without \"when\"");
     JsonReader evidence = reader.at("evidence");
     evidence.choice("level", {"measured", "published", "unverified"});
     recipe.evidence_level = evidence.text("level");

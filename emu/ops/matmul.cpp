@@ -23,6 +23,9 @@ RecipeValues recorded_values(const OpRequest& request, const Recipe& recipe) {
         else
             values[param.name] = request.params.text(param.name, "");
     }
+    // A kernel whose order depends on how the second operand lies in memory: the columns of a row-major b are strided.
+    if (recipe.find_param("strided") != nullptr)
+        values.emplace("strided", std::int64_t{request.in.contains("b") && request.input("b").cols() > 1});
     return values;
 }
 
@@ -30,6 +33,8 @@ RecipeValues recorded_values(const OpRequest& request, const Recipe& recipe) {
 std::pair<const DotRule*, int> find_instruction(const OpRequest& request, const GemmKernel& kernel, const DotTypes& types) {
     const auto fixed = kernel.values.find("instruction_k");
     for (const std::string& family : kernel.recipe->families) {
+        if (family == "cuda_core")
+            if (const DotRule* rule = cuda_core_rule(types.a, types.b)) return {rule, 1};
         const DotRule* best = nullptr;
         int depth = 0;
         for (const DotRule& rule : request.gpu.dot) {

@@ -7,6 +7,20 @@
 
 namespace bitreplay {
 
+/// Output columns that fma_panel works on together.
+inline constexpr std::size_t fma_columns = 64;
+
+/// rows x fma_columns chains of multiply-adds: acc[i][j] = fma(a[i][k], b[k][j], acc[i][j]) for k = 0 … vector - 1, the same
+/// from k = stride, 2·stride, … on, all below depth. NaN accumulators come out canonical.
+struct FmaPanel {
+    const std::uint32_t* a;  ///< [rows][a_stride]
+    std::size_t a_stride;
+    const std::uint32_t* b;  ///< [depth][fma_columns]
+    std::size_t depth, vector, stride;
+    std::uint32_t* acc;  ///< [rows][fma_columns]
+    std::size_t rows;
+};
+
 /// Loops of the FP32 operations of arch/fp32.hpp over arrays of bit patterns: element i of the result equals the scalar
 /// function of elements i, NaN results canonical. `out` may be one of the inputs; otherwise arrays do not overlap.
 struct Fp32Kernels {
@@ -32,6 +46,7 @@ struct Fp32Kernels {
                         const std::uint32_t* y,
                         std::size_t step,
                         std::size_t n);
+    void (*fma_panel)(const FmaPanel& panel);
 };
 
 /// The rows of fp32_kernels.inc that this CPU supports, fastest first; the last runs everywhere.

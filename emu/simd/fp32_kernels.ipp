@@ -129,6 +129,55 @@ void fma_strided(std::uint32_t* acc,
         acc[i * stride] = u(__builtin_fmaf(f(x[i * step]), f(y[i * step]), f(acc[i * stride])));
 }
 
+// Four vectors of columns by as many rows as leave the accumulators in registers.
+constexpr std::size_t panel_vectors = 4;
+#if defined(__AVX512F__)
+constexpr std::size_t panel_rows = 4;
+#else
+constexpr std::size_t panel_rows = 2;
+#endif
+
+template <std::size_t rows>
+void fma_tile(const FmaPanel& p, std::size_t row, std::size_t col) {
+    Floats acc[rows][panel_vectors];
+    for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t v = 0; v < panel_vectors; ++v) acc[i][v] = load(p.acc + (row + i) * fma_columns + col + v * lanes);
+    const std::uint32_t* const a = p.a + row * p.a_stride;
+    const auto step = [&](std::size_t k) __attribute__((always_inline)) {
+        const std::uint32_t* const b = p.b + k * fma_columns + col;
+        Floats y[panel_vectors];
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < panel_vectors; ++v) y[v] = load(b + v * lanes);
+#pragma GCC unroll 4
+        for (std::size_t i = 0; i < rows; ++i) {
+            const Floats x = reinterpret_cast<Floats>(Words{} + static_cast<std::int32_t>(a[i * p.a_stride + k]));
+#pragma GCC unroll 4
+            for (std::size_t v = 0; v < panel_vectors; ++v) acc[i][v] = fused(x, y[v], acc[i][v]);
+        }
+    };
+    if (p.vector == 1) {
+        for (std::size_t k = 0; k < p.depth; k += p.stride) step(k);
+    } else {
+        for (std::size_t from = 0; from < p.depth; from += p.stride) {
+            const std::size_t to = p.depth - from < p.vector ? p.depth : from + p.vector;
+            for (std::size_t k = from; k < to; ++k) step(k);
+        }
+    }
+    for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t v = 0; v < panel_vectors; ++v) {
+            const Words bits = canonical(acc[i][v]);
+            std::memcpy(p.acc + (row + i) * fma_columns + col + v * lanes, &bits, lanes * 4);
+        }
+}
+
+void fma_panel(const FmaPanel& p) {
+    std::size_t row = 0;
+    for (; row + panel_rows <= p.rows; row += panel_rows)
+        for (std::size_t col = 0; col < fma_columns; col += panel_vectors * lanes) fma_tile<panel_rows>(p, row, col);
+    for (; row < p.rows; ++row)
+        for (std::size_t col = 0; col < fma_columns; col += panel_vectors * lanes) fma_tile<1>(p, row, col);
+}
+
 }  // namespace
 
 extern const Fp32Kernels fp32_table;
@@ -142,6 +191,7 @@ constinit const Fp32Kernels fp32_table{BITREPLAY_ISA_NAME,
                                        widen_bf16,
                                        round_bf16,
                                        add_strided,
-                                       fma_strided};
+                                       fma_strided,
+                                       fma_panel};
 
 }  // namespace bitreplay::BITREPLAY_ISA

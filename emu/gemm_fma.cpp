@@ -1,0 +1,167 @@
+#include "emu/gemm_fma.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "emu/fp32_rows.hpp"
+#include "emu/parallel.hpp"
+#include "emu/scratch.hpp"
+#include "emu/simd/fp32_kernels.hpp"
+#include "reduction_trees/reduce.hpp"
+
+namespace bitreplay {
+namespace {
+
+constexpr auto width = static_cast<std::int64_t>(fma_columns);
+constexpr std::int64_t chunk = 256;  // depth of a panel that is used for all rows of a tile before the next: 64 KiB
+constexpr std::int64_t largest_tile = 128;
+constexpr std::int64_t partials_in_cache = 1024;  // rows of accumulators: 256 KiB
+
+/// One side of a product: the chosen vectors of a matrix.
+struct Side {
+    const Tensor& matrix;
+    std::span<const std::int64_t> vectors;
+};
+
+/// The vectors from first on, as fp32, a panel's column each: [k][width]. What lies beyond the last vector is zero.
+void pack_panel(const Side& side, std::int64_t first, std::uint32_t* out) {
+    const std::int64_t depth = side.matrix.cols(), count = std::min(width, std::ssize(side.vectors) - first);
+    std::vector<std::uint32_t> values(static_cast<std::size_t>(chunk * width));
+    for (std::int64_t k0 = 0; k0 < depth; k0 += chunk) {
+        const std::int64_t n = std::min(chunk, depth - k0);
+        for (std::int64_t j = 0; j < count; ++j)
+            load_fp32(side.matrix,
+                      side.vectors[static_cast<std::size_t>(first + j)] * depth + k0,
+                      std::span(values).subspan(static_cast<std::size_t>(j * chunk), static_cast<std::size_t>(n)));
+        constexpr std::int64_t block = 16;  // a cache line of each column
+        for (std::int64_t k1 = 0; k1 < n; k1 += block)
+            for (std::int64_t j = 0; j < width; ++j)
+                for (std::int64_t k = k1; k < std::min(n, k1 + block); ++k)
+                    out[(k0 + k) * width + j] = values[static_cast<std::size_t>(j * chunk + k)];
+    }
+}
+
+/// A tile of rows x width outputs, for reduce().
+class TileSum {
+public:
+    using Value = std::vector<std::uint32_t>;
+
+    TileSum(const Fp32Kernels& kernels, const Format& result, const std::uint32_t* a, std::int64_t depth, std::int64_t rows, const std::uint32_t* b)
+        : kernels_(kernels), result_(result), a_(a), depth_(depth), rows_(rows), b_(b) {}
+
+    Value zero() const { return Value(size()); }
+
+    Value walk(const Plan& plan, std::int64_t) const {
+        Value acc = zero();
+        for (const auto& [begin, end] : plan.ranges) chain({begin, end, end - begin, end - begin}, acc.data());
+        return acc;
+    }
+
+    Value lanes(const Plan& plan) const {
+        struct Partials {
+            const TileSum& sum;
+            Value p, one;
+
+            std::uint32_t* at(std::int64_t i) { return p.data() + static_cast<std::size_t>(i) * sum.size(); }
+            void start(std::int64_t lane, const Comb& comb) { sum.chain(comb, at(lane)); }
+            void extend(std::int64_t lane, const Comb& comb) {
+                std::fill(one.begin(), one.end(), 0);
+                sum.chain(comb, one.data());
+                sum.kernels_.add(at(lane), one.data(), at(lane), one.size());
+            }
+            void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+                if (stride == 1) return sum.kernels_.add(at(to), at(from), at(to), static_cast<std::size_t>(count) * sum.size());
+                for (std::int64_t i = 0; i < count; ++i)
+                    sum.kernels_.add(at(to + i * stride), at(from + i * stride), at(to + i * stride), sum.size());
+            }
+            void copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+                for (std::int64_t i = 0; i < count; ++i) std::memmove(at(to + i), at(from + i * stride), sum.size() * 4);
+            }
+            void clear(std::int64_t first, std::int64_t count) { std::fill_n(at(first), static_cast<std::size_t>(count) * sum.size(), 0); }
+        };
+        Partials partials{*this, Value(static_cast<std::size_t>(partial_sums(plan)) * size()), zero()};
+        reduce_lanes(plan, partials);
+        partials.p.resize(size());
+        return std::move(partials.p);
+    }
+
+    void add(Value& sum, const Value& part) const { kernels_.add(sum.data(), part.data(), sum.data(), sum.size()); }
+    void round(Value& value) const {
+        if (result_ != fp32) round_through(result_, value);
+    }
+
+private:
+    std::size_t size() const { return static_cast<std::size_t>(rows_ * width); }
+
+    /// Continues the chains at acc over a comb.
+    void chain(const Comb& comb, std::uint32_t* acc) const {
+        const std::int64_t piece = comb.vector == comb.stride ? chunk : std::max(comb.stride, chunk / comb.stride * comb.stride);
+        for (std::int64_t first = comb.first; first < comb.end; first += piece) {
+            const std::int64_t depth = std::min(piece, comb.end - first);
+            kernels_.fma_panel({.a = a_ + first,
+                                .a_stride = static_cast<std::size_t>(depth_),
+                                .b = b_ + first * width,
+                                .depth = static_cast<std::size_t>(depth),
+                                .vector = static_cast<std::size_t>(std::min(depth, comb.vector)),
+                                .stride = static_cast<std::size_t>(comb.stride),
+                                .acc = acc,
+                                .rows = static_cast<std::size_t>(rows_)});
+        }
+    }
+
+    const Fp32Kernels& kernels_;
+    const Format& result_;
+    const std::uint32_t* a_;
+    std::int64_t depth_, rows_;
+    const std::uint32_t* b_;
+};
+
+std::int64_t most_partials(const Plan& plan) {
+    std::int64_t most = plan.kind == Plan::Kind::lanes ? partial_sums(plan) : 1;
+    for (const Plan& part : plan.parts) most = std::max(most, most_partials(part));
+    return most;
+}
+
+const Fp32Kernels* find_kernels(std::string_view name) {
+    if (name.empty()) return &fp32_kernels();
+    for (const Fp32Kernels* row : fp32_kernel_rows())
+        if (row->name == name) return row;
+    return nullptr;
+}
+
+}  // namespace
+
+Tensor gemm_fma(const GemmTask& task) {
+    const Fp32Kernels* const kernels = find_kernels(task.kernel);
+    const std::int64_t depth = task.x.cols();
+    if (kernels == nullptr || depth == 0) return gemm_accumulators_scalar(task);
+    // A product commutes, so either side can be the panels' columns: the larger one, whose last panel is nearly full.
+    const bool swapped = task.rows.size() > task.cols.size();
+    const Side x{task.x, task.rows}, w{task.w, task.cols};
+    const Side &a = swapped ? w : x, &b = swapped ? x : w;
+    const std::int64_t rows = std::ssize(a.vectors), cols = std::ssize(b.vectors);
+
+    Scratch<std::uint32_t> values(static_cast<std::size_t>(rows * depth));
+    parallel_for(rows, 16, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; ++i)
+            load_fp32(a.matrix, a.vectors[static_cast<std::size_t>(i)] * depth, std::span(values.data() + i * depth, static_cast<std::size_t>(depth)));
+    });
+    Tensor out(fp32, {std::ssize(task.rows), std::ssize(task.cols)});
+    const std::int64_t tile_rows = std::clamp<std::int64_t>(partials_in_cache / most_partials(task.plan), 1, largest_tile);
+    parallel_for((cols + width - 1) / width, 1, [&](std::int64_t first, std::int64_t last) {
+        Scratch<std::uint32_t> panel(static_cast<std::size_t>(depth * width));
+        for (std::int64_t col = first * width; col < std::min(cols, last * width); col += width) {
+            pack_panel(b, col, panel.data());
+            for (std::int64_t row = 0; row < rows; row += tile_rows) {
+                const std::int64_t count = std::min(tile_rows, rows - row), used = std::min(width, cols - col);
+                const auto tile = reduce(task.plan, TileSum(*kernels, task.result, values.data() + row * depth, depth, count, panel.data()));
+                for (std::int64_t i = 0; i < count; ++i)
+                    for (std::int64_t j = 0; j < used; ++j)
+                        out.set(swapped ? (col + j) * rows + row + i : (row + i) * cols + col + j, tile[static_cast<std::size_t>(i * width + j)]);
+            }
+        }
+    });
+    return out;
+}
+
+}  // namespace bitreplay
