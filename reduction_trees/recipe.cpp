@@ -1,8 +1,6 @@
 #include "reduction_trees/recipe.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <regex>
 
 #include "formats/error.hpp"
 #include "reduction_trees/reduce.hpp"
@@ -13,10 +11,6 @@ namespace {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 std::int64_t number(const RecipeValues& values, const std::string& name) { return std::get<std::int64_t>(values.at(name)); }
-
-std::string text_of(const RecipeValue& value) {
-    return std::holds_alternative<std::string>(value) ? std::get<std::string>(value) : std::to_string(std::get<std::int64_t>(value));
-}
 
 bool applies(const RecipeValues& when, const RecipeValues& values) {
     return std::all_of(when.begin(), when.end(), [&](const auto& item) { return values.at(item.first) == item.second; });
@@ -60,6 +54,7 @@ private:
         const std::int64_t count = number(values_, layer.parts);
         if (count == 1) return {ranges};
         std::int64_t chunk = 0;
+        if (layer.chunk == RecipeLayer::Chunk::even_tiles) return even_tiles(layer, ranges.front(), count);
         if (layer.chunk == RecipeLayer::Chunk::ceil_multiple) {
             const auto divides = std::find_if(layer.multiples.begin(), layer.multiples.end(), [&](std::int64_t m) { return k % m == 0; });
             const std::int64_t multiple = divides == layer.multiples.end() ? layer.multiples.back() : *divides;
@@ -78,17 +73,26 @@ private:
         return parts;
     }
 
-    /// Stripes dealt out in turn: part p walks stripes p, p + parts, …
+    /// Part s of S ends before tile floor((s + 1)·T / S) of T.
+    std::vector<std::vector<Range>> even_tiles(const RecipeLayer& layer, const Range& range, std::int64_t count) const {
+        const std::int64_t tile = number(values_, layer.size), tiles = ceil_div(range.end - range.begin, tile);
+        const auto cut = [&](std::int64_t s) { return std::min(range.end, range.begin + s * tiles / count * tile); };
+        std::vector<std::vector<Range>> parts;
+        for (std::int64_t s = 0; s < count; ++s)
+            parts.push_back(cut(s) < cut(s + 1) ? std::vector<Range>{{cut(s), cut(s + 1)}} : std::vector<Range>{});
+        return parts;
+    }
+
+    /// Stripes dealt out in turn: part p walks stripes p, p + parts, … Unless ragged only whole rounds: no source says more.
     Plan interleave(const RecipeLayer& layer, std::size_t at, const std::vector<Range>& ranges, std::int64_t extent) const {
         const std::int64_t count = number(values_, layer.parts), stripe = number(values_, layer.size);
         if (count == 1) return build(at + 1, ranges, extent);
         Plan plan{.kind = Plan::Kind::merge, .ranges = {}, .parts = {}, .merge = layer.merge};
         plan.parts.resize(static_cast<std::size_t>(count));
         for (const auto& [begin, end] : ranges) {
-            if (layer.rounds == RecipeLayer::Rounds::whole && (end - begin) % (stripe * count) != 0)
-                not_modelled("a K that the sliced tile does not divide");
+            if (!layer.ragged && (end - begin) % (stripe * count) != 0) not_modelled("a K that the sliced tile does not divide");
             for (std::int64_t k = begin, p = 0; k < end; k += stripe, p = (p + 1) % count)
-                plan.parts[static_cast<std::size_t>(p)].ranges.push_back({k, std::min(end, k + stripe)});
+                plan.parts[static_cast<std::size_t>(p)].ranges.push_back({k, std::min(k + stripe, end)});
         }
         const std::string buffers = layer.buffers.empty() ? "each" : std::get<std::string>(values_.at(layer.buffers));
         return buffers == "each" ? plan : buffered(std::move(plan), buffers == "half" ? ceil_div(count, 2) : 1);
@@ -159,107 +163,7 @@ private:
     std::int64_t k_;
 };
 
-bool any_match(const std::vector<std::string>& globs, std::string_view text) {
-    return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return glob_match(glob, text); });
-}
-
-/// What the kernel name says about a parameter, if it does.
-std::optional<RecipeValue> from_name(const RecipeParam& param, const std::string& kernel) {
-    for (const auto& [glob, value] : param.name_globs)
-        if (glob_match(glob, kernel)) return value;
-    std::smatch match;
-    if (param.name_regex.empty() || !std::regex_search(kernel, match, std::regex(param.name_regex))) return std::nullopt;
-    const std::string found = match[1].str();
-    if (!param.words.empty()) return found;
-    std::int64_t value = 0;
-    std::from_chars(found.data(), found.data() + found.size(), value);
-    return value;
-}
-
-void check_value(const Recipe& recipe, const RecipeParam& param, const RecipeValue& value) {
-    const bool fits = param.words.empty()
-                          ? std::holds_alternative<std::int64_t>(value) && std::get<std::int64_t>(value) >= param.low && std::get<std::int64_t>(value) <= param.high
-                          : std::holds_alternative<std::string>(value) && std::find(param.words.begin(), param.words.end(), std::get<std::string>(value)) != param.words.end();
-    if (fits) return;
-    std::string allowed = std::to_string(param.low) + " to " + std::to_string(param.high);
-    if (!param.words.empty()) {
-        allowed.clear();
-        for (const std::string& word : param.words) allowed += (allowed.empty() ? "" : ", ") + word;
-    }
-    throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(value) + " is not one of " + allowed);
-}
-
-/// Sets what the table says of the value of its parameter.
-void apply(const Recipe& recipe, const RecipeTable& table, RecipeValues& values) {
-    const std::int64_t key = number(values, table.param);
-    for (const RecipeTable::Row& row : table.rows) {
-        if (std::find(row.values.begin(), row.values.end(), key) == row.values.end()) continue;
-        for (const auto& [name, value] : row.set)
-            if (const auto& [at, added] = values.emplace(name, value); !added && at->second != value)
-                throw InputError("kernel " + recipe.name + ": " + name + " = " + text_of(at->second) + " contradicts " + table.param + " = " +
-                                 std::to_string(key));
-        return;
-    }
-    throw NotModelled("kernel " + recipe.name + ": " + table.param + " = " + std::to_string(key) + " is not modelled");
-}
-
 }  // namespace
-
-const RecipeParam* Recipe::find_param(std::string_view param) const noexcept {
-    for (const RecipeParam& item : params)
-        if (item.name == param) return &item;
-    return nullptr;
-}
-
-const Recipe* match_recipe(const std::vector<std::string>& kernel_names) {
-    for (const Recipe& recipe : recipes()) {
-        const auto main = std::count_if(kernel_names.begin(), kernel_names.end(), [&](const auto& name) { return any_match(recipe.kernels, name); });
-        const auto beside = std::count_if(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
-            return !any_match(recipe.kernels, name) && any_match(recipe.companions, name);
-        });
-        if (main == 1 && main + beside == std::ssize(kernel_names)) return &recipe;
-    }
-    return nullptr;
-}
-
-RecipeValues resolve(const Recipe& recipe, RecipeValues recorded, const std::vector<std::string>& kernel_names, int element_bits) {
-    for (const auto& [name, value] : recorded) {
-        const RecipeParam* param = recipe.find_param(name);
-        if (param == nullptr) throw InputError("kernel " + recipe.name + ": unknown parameter \"" + name + "\"");
-        check_value(recipe, *param, value);
-    }
-    std::string kernel;
-    for (const std::string& name : kernel_names)
-        if (any_match(recipe.kernels, name)) kernel = name;
-    const auto fill = [&](const RecipeParam& param) {
-        const std::optional<RecipeValue> named = kernel.empty() ? std::nullopt : from_name(param, kernel);
-        const auto found = recorded.find(param.name);
-        if (found != recorded.end()) {
-            if (named && *named != found->second)
-                throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(found->second) + " contradicts the kernel name " + kernel);
-            return;
-        }
-        const bool required = std::any_of(kernel_names.begin(), kernel_names.end(), [&](const auto& name) { return any_match(param.required_if, name); });
-        if (required) throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded for " + kernel);
-        if (named) {
-            check_value(recipe, param, *named);
-            recorded[param.name] = *named;
-        } else if (param.fallback_bits != 0) {
-            recorded[param.name] = param.fallback_bits / element_bits;
-        } else if (param.fallback) {
-            recorded[param.name] = *param.fallback;
-        } else {
-            throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded");
-        }
-    };
-    for (const RecipeTable& table : recipe.tables) {
-        fill(*recipe.find_param(table.param));
-        apply(recipe, table, recorded);
-    }
-    for (const RecipeParam& param : recipe.params) fill(param);
-    recorded["element_bits"] = std::int64_t{element_bits};
-    return recorded;
-}
 
 Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k) {
     if (k == 0) return {};
@@ -268,30 +172,42 @@ Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k)
     return Builder(recipe, values, k).build(0, {{0, k}}, k);
 }
 
-const RecipeBias* find_bias(const Recipe& recipe, const RecipeValues& values) noexcept {
-    for (const RecipeBias& bias : recipe.bias)
-        if (applies(bias.when, values)) return &bias;
-    return nullptr;
-}
-
-bool glob_match(std::string_view pattern, std::string_view text) noexcept {
-    std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
-    while (t < text.size()) {
-        if (p < pattern.size() && pattern[p] == '*') {
-            star = p++;
-            resume = t;
-        } else if (p < pattern.size() && pattern[p] == text[t]) {
-            ++p;
-            ++t;
-        } else if (star != std::string_view::npos) {
-            p = star + 1;
-            t = ++resume;
-        } else {
-            return false;
-        }
+std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValues& values, std::int64_t m, std::int64_t n) {
+    if (!recipe.segments) return {{{0, m}, {0, n}, values}};
+    const RecipeSegments& segments = *recipe.segments;
+    const std::int64_t tile_m = number(values, segments.tile_m), tile_n = number(values, segments.tile_n);
+    const std::int64_t down = ceil_div(m, tile_m), across = ceil_div(n, tile_n), ctas = number(values, segments.ctas);
+    const std::int64_t rest = down * across % ctas, whole = down * across - rest;
+    RecipeValues shared = values;
+    shared[segments.parts] = rest == 0 ? 1 : ctas / rest;
+    if (whole == 0) return {{{0, m}, {0, n}, std::move(shared)}};
+    if (rest != 0 && down % number(values, segments.cluster_m) != 0)
+        throw NotModelled("kernel " + recipe.name + ": clusters that reach beyond the output are not modelled");
+    // A band of tile rows is walked column by column. The first `whole` tiles end inside one band, after `columns` of it.
+    const bool swizzled = number(values, segments.swizzle) != 0;
+    const std::int64_t band = swizzled ? 8 : number(values, segments.cluster_m);
+    const std::int64_t first = whole / (band * across) * band;  // of the rows of the divided band
+    const std::int64_t height = std::min(band, down - first), rest_of_round = whole - first * across;
+    const bool divided = rest_of_round > 0;
+    if (divided && rest_of_round % height != 0)
+        throw NotModelled("kernel " + recipe.name + ": a round of tiles that ends inside a column is not modelled");
+    // The one capture with swizzled tiles runs the second band backwards; it does not say how the third runs.
+    const bool backwards = swizzled && first == band;
+    if (divided && swizzled && first > band) throw NotModelled("kernel " + recipe.name + ": more than 16 rows of swizzled tiles are not modelled");
+    const std::int64_t columns = divided ? rest_of_round / height : 0;
+    const Range above{0, std::min(m, first * tile_m)}, inside{above.end, std::min(m, (first + height) * tile_m)}, below{divided ? inside.end : above.end, m};
+    std::vector<OutputRegion> out;
+    const auto add = [&](const Range& rows, const Range& cols, const RecipeValues& how) {
+        if (rows.begin < rows.end && cols.begin < cols.end) out.push_back({rows, cols, how});
+    };
+    add(above, {0, n}, values);
+    if (divided) {
+        const std::int64_t cut = std::min(n, (backwards ? across - columns : columns) * tile_n);
+        add(inside, {0, cut}, backwards ? shared : values);
+        add(inside, {cut, n}, backwards ? values : shared);
     }
-    while (p < pattern.size() && pattern[p] == '*') ++p;
-    return p == pattern.size();
+    add(below, {0, n}, shared);
+    return out;
 }
 
 }  // namespace bitreplay

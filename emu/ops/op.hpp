@@ -10,8 +10,15 @@
 #include "arch/gpu.hpp"
 #include "emu/params.hpp"
 #include "emu/tensor.hpp"
+#include "reduction_trees/cublaslt_log.hpp"
 
 namespace bitreplay {
+
+/// The rows of a matrix that an input holds: row i is row index[i] of `of` rows.
+struct InputPart {
+    std::vector<std::int64_t> index;
+    std::int64_t of;
+};
 
 /// One op of a manifest, its tensors resolved. Batch dimensions are as recorded; FORMAT's shapes are checked by the op.
 struct OpRequest {
@@ -20,6 +27,7 @@ struct OpRequest {
     const Gpu& gpu;
     std::string kernel;  ///< the manifest's "kernel", "" if absent
     std::vector<std::string> kernel_names;  ///< recorded CUDA kernel names, in launch order
+    std::optional<CublasLtFields> cublaslt = std::nullopt;  ///< what cuBLASLt logged of a matrix product
     Params params;
     std::map<std::string, Tensor> in;
     std::optional<Format> out_format;
@@ -28,6 +36,10 @@ struct OpRequest {
     std::map<std::string, Tensor> recorded;
     /// Which part of the (single) output is needed: first dimension and last dimension; absent means all.
     std::optional<std::vector<std::int64_t>> rows, cols;
+    /// Entries of the first dimension of an output [B, M, N]; rows then select from M.
+    std::optional<std::vector<std::int64_t>> batch = std::nullopt;
+    /// Where x or w holds only some rows of the recorded tensor: which.
+    std::optional<InputPart> x_part = std::nullopt, w_part = std::nullopt;
 
     /// The input of that name; InputError "id: missing input" otherwise.
     const Tensor& input(const std::string& name) const;

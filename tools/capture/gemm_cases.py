@@ -1,0 +1,73 @@
+"""A captured matrix product (an entry of capture_gemm.py's JSON) as tensors and one op of a replay manifest.
+
+Standard library only; nothing is computed, only rewritten.
+"""
+from cublaslt_log import log_line
+
+
+def synthetic(seed, exp2, dtype, shape, **more):
+    return {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
+
+
+def kernel_params(c, kernels):
+    """What only the launch tells: the CTAs of a grid whose last round of tiles is shared; operands that are not contiguous."""
+    for name, grid, *_ in kernels:
+        if "_segment_k_on_" in name:
+            return {"ctas": grid[0] * grid[1] * grid[2]}
+        if "dot_kernel<" in name:
+            return {"strided": int(c["tag"].endswith("_at") or (c["tag"].endswith("_nn") and c["N"] > 1))}
+    return {}
+
+
+def product(c, stored):
+    """(tensors by name, op) of one entry; `stored(key)` names a tensor of the capture's safetensors file."""
+    name, m, n, k = c["key"], c["M"], c["N"], c["K"]
+    lead = [c["B"]] if c["B"] else []
+    mirror = {"x": {}, "w": {}} if c.get("plain") else {"x": {"mirror": "even"}, "w": {"mirror": "odd"}}
+    # `_nn` and `_at` cases multiply by a transposed copy: the same sums.
+    tensors = {
+        name + ".x": synthetic(c["xseed"], c["xexp"], c["indtype"], [*lead, m, k], **mirror["x"]),
+        name + ".w": synthetic(c["wseed"], c["wexp"], c.get("wdtype", c["indtype"]), [*lead, n, k], **mirror["w"]),
+    }
+    kernels = [kernel for kernel in c["kernels"] if not kernel[0].startswith("void at::native")]  # torch expands a bias
+    op = {"id": f"{name}_{c['tag']}_{m}x{n}x{k}", "op": "linear", "in": {"x": name + ".x", "w": name + ".w"},
+          "out": name + ".out", "out_dtype": c["dtype"], "kernel_names": [kernel[0] for kernel in kernels],
+          "params": kernel_params(c, kernels)}
+    if c["ltlog"]:
+        op["cublaslt"] = log_line(c["ltlog"][-1])
+    if "bias" in c:
+        tensors[name + ".b"] = synthetic(*c["bias"], c["indtype"], [n])
+        op["in"]["bias"] = name + ".b"
+    if "cmat" in c:
+        tensors[name + ".c"] = synthetic(*c["cmat"], c.get("cdt", c["indtype"]), [*lead, m, n])
+        op["in"]["c"] = name + ".c"
+        op["params"].update(alpha=c["alpha"], beta=c["beta"])
+    if c["indtype"] in ("e4m3", "e5m2"):
+        op["op"] = "scaled_linear"
+        for key, seed, extent in (("x_scale", c.get("sa"), m), ("w_scale", c.get("sb"), n)):
+            shape = [extent if c.get("rowwise") else 1]
+            # 1.0 where none was recorded: a distribution of width 2^-115 plus 1
+            tensors[f"{name}.{key}"] = (synthetic(0, -100, "fp32", [1], plus=1.0) if seed is None
+                                        else synthetic(seed, -3, "fp32", shape, plus=1.0))
+            op["in"][key] = f"{name}.{key}"
+    if c.get("full") and "sha256_full" in c:
+        op["expect"] = {"sha256": c["sha256_full"]}
+    else:
+        tensors[name + ".y"] = stored(name)
+        op["expect"] = {"tensor": name + ".y"}
+        if not c.get("full"):
+            op["expect"].update({"batch": c["bs"]} if lead else {}, rows=c["rows"], cols=c["cols"])
+    return tensors, op
+
+
+def products(cases, stored, skip=()):
+    """Tensors and ops of all entries but those whose op id is in `skip`."""
+    tensors, ops = {}, []
+    for c in cases:
+        if "error" in c:
+            continue
+        more, op = product(c, stored)
+        if op["id"] not in skip:
+            tensors.update(more)
+            ops.append(op)
+    return tensors, ops
