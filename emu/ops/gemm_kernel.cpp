@@ -2,6 +2,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "arch/dot.hpp"
 #include "emu/ops/matmul.hpp"
 #include "formats/error.hpp"
 
