@@ -42,6 +42,9 @@ struct OpRequest {
     /// Where x or w holds only some rows of the recorded tensor: which.
     std::optional<InputPart> x_part = std::nullopt, w_part = std::nullopt;
 
+    /// Takes over what a stage of this op recorded of its kernel: "kernel", "kernel_names", "cublaslt", and "params", which
+    /// join those that are there. Rejects other keys.
+    void take_kernel(const Params& spec);
     /// The input of that name; InputError "id: missing input" otherwise.
     const Tensor& input(const std::string& name) const;
     /// InputError about this op: "op id: reason".

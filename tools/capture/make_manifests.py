@@ -13,6 +13,7 @@ import os
 import re
 import struct
 
+from cublaslt_log import log_line
 from gemm_cases import products, synthetic
 
 PAST = ("k_cache", "v_cache")  # post-rotary keys and values [kv heads, cached, head dim] that precede the new tokens
@@ -24,22 +25,9 @@ def write(path, manifest):
         f.write("\n")
 
 
-def log_field(log, name):
-    found = re.search(name + r"=(\S+)", log["algo"])
-    return found.group(1) if found else None
-
-
-def gemm_kernel(names, log):
-    """kernel_names and params of one matrix product."""
-    params = {}
-    if log:
-        split = log_field(log[-1], "numSplitsK")
-        if split:
-            params["split_k"] = int(split)
-        reduction = log_field(log[-1], "reductionScheme")
-        if reduction and not names[0].startswith("nvjet"):
-            params["reduction"] = reduction.lower()
-    return {"kernel_names": names, "params": params}
+def gemm_kernel(names, entry):
+    """What was recorded of one matrix product."""
+    return {"kernel_names": names, "cublaslt": log_line(entry)}
 
 
 def layer_stage(linear):
@@ -75,9 +63,9 @@ def layer_manifests(capture, payload):
     elif capture["impl"] == "eager":
         params["attention"] = "eager"
         log = capture["attention_ltlog"]
-        products = [k for k in attention if "gemm" in k.lower() or "nvjet" in k or "splitKreduce" in k]
+        products = [k for k in attention if re.search("gemm|gemv|nvjet|dot_kernel|reduce_1Block|splitKreduce", k)]
         for stage, entry, names in zip(("scores", "context"), log, split_products(products)):
-            params["kernels"][stage] = gemm_kernel(names, [entry])
+            params["kernels"][stage] = gemm_kernel(names, entry)
     else:
         params["attention"] = attention[0]
     if capture["cached"]:
@@ -107,7 +95,7 @@ def split_products(names):
     """Groups kernel names into matrix products: a product's reduction follows it."""
     groups = []
     for name in names:
-        if groups and "splitKreduce" in name:
+        if groups and ("splitKreduce" in name or "reduce_1Block" in name):
             groups[-1].append(name)
         else:
             groups.append([name])
