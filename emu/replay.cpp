@@ -206,7 +206,8 @@ private:
 
     OpRequest request(const ManifestOp& op, std::size_t i) {
         OpRequest out{.id = op.id, .op = op.op, .gpu = find_gpu(op.gpu), .kernel = op.kernel, .kernel_names = op.kernel_names,
-                      .cublaslt = op.cublaslt, .params = op.params, .in = {}, .out_format = op.out_format, .recorded = {}, .rows = {}, .cols = {}};
+                      .params = op.params, .in = {}, .out_format = op.out_format, .recorded = {}, .rows = {}, .cols = {},
+                      .cublaslt = op.cublaslt};
         // A single sampled output that nothing else needs: only those elements are computed.
         const auto single = op.expect.find("");
         const bool feeds = std::any_of(op.out.begin(), op.out.end(), [&](const auto& item) { return consumed_.contains(item.second); });

@@ -27,7 +27,6 @@ struct OpRequest {
     const Gpu& gpu;
     std::string kernel;  ///< the manifest's "kernel", "" if absent
     std::vector<std::string> kernel_names;  ///< recorded CUDA kernel names, in launch order
-    std::optional<CublasLtFields> cublaslt = std::nullopt;  ///< what cuBLASLt logged of a matrix product
     Params params;
     std::map<std::string, Tensor> in;
     std::optional<Format> out_format;
@@ -36,6 +35,8 @@ struct OpRequest {
     std::map<std::string, Tensor> recorded;
     /// Which part of the (single) output is needed: first dimension and last dimension; absent means all.
     std::optional<std::vector<std::int64_t>> rows, cols;
+    /// What cuBLASLt logged of a matrix product.
+    std::optional<CublasLtFields> cublaslt = std::nullopt;
     /// Entries of the first dimension of an output [B, M, N]; rows then select from M.
     std::optional<std::vector<std::int64_t>> batch = std::nullopt;
     /// Where x or w holds only some rows of the recorded tensor: which.

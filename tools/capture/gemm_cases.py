@@ -9,6 +9,10 @@ def synthetic(seed, exp2, dtype, shape, **more):
     return {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
 
 
+# Their inputs are neither mirrored nor plain synthetic tensors, and no capture says what they are.
+UNDESCRIBED = ("wide", "gelu_acc")
+
+
 def kernel_params(c, kernels):
     """What only the launch tells: the CTAs of a grid whose last round of tiles is shared; operands that are not contiguous."""
     for name, grid, *_ in kernels:
@@ -19,8 +23,28 @@ def kernel_params(c, kernels):
     return {}
 
 
-def product(c, stored):
-    """(tensors by name, op) of one entry; `stored(key)` names a tensor of the capture's safetensors file."""
+def normal(seed, i):
+    """Element i of the generator of captures/README, before the power of two."""
+    z = (seed + (i + 1) * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    z ^= z >> 31
+    fields = [z >> shift & 0xFFFF for shift in (0, 16, 32, 48)]
+    return sum(field - 0x10000 if field & 0x8000 else field for field in fields)
+
+
+def scale(seed, count, plain):
+    """Manifest tensor of the scales of an fp8 operand, or the list of its values where a manifest cannot generate them."""
+    if seed is None:  # 1.0: a distribution of width 2^-115 plus 1
+        return synthetic(0, -100, "fp32", [1], plus=1.0)
+    if not plain:
+        return synthetic(seed, -3, "fp32", [count], plus=1.0)
+    return [abs(normal(seed, i)) * 2.0**-17 + 0.25 for i in range(count)]  # exact in float32
+
+
+def product(c, stored, values):
+    """(tensors by name, op) of one entry; `stored(key)` names a tensor of the capture's safetensors file, `values(name,
+    numbers)` one of float32 numbers that the caller writes to a file."""
     name, m, n, k = c["key"], c["M"], c["N"], c["K"]
     lead = [c["B"]] if c["B"] else []
     mirror = {"x": {}, "w": {}} if c.get("plain") else {"x": {"mirror": "even"}, "w": {"mirror": "odd"}}
@@ -45,10 +69,8 @@ def product(c, stored):
     if c["indtype"] in ("e4m3", "e5m2"):
         op["op"] = "scaled_linear"
         for key, seed, extent in (("x_scale", c.get("sa"), m), ("w_scale", c.get("sb"), n)):
-            shape = [extent if c.get("rowwise") else 1]
-            # 1.0 where none was recorded: a distribution of width 2^-115 plus 1
-            tensors[f"{name}.{key}"] = (synthetic(0, -100, "fp32", [1], plus=1.0) if seed is None
-                                        else synthetic(seed, -3, "fp32", shape, plus=1.0))
+            one = scale(seed, extent if c.get("rowwise") else 1, c.get("plain"))
+            tensors[f"{name}.{key}"] = one if isinstance(one, dict) else values(f"{name}.{key}", one)
             op["in"][key] = f"{name}.{key}"
     if c.get("full") and "sha256_full" in c:
         op["expect"] = {"sha256": c["sha256_full"]}
@@ -60,13 +82,13 @@ def product(c, stored):
     return tensors, op
 
 
-def products(cases, stored, skip=()):
-    """Tensors and ops of all entries but those whose op id is in `skip`."""
+def products(cases, stored, values=None, skip=()):
+    """Tensors and ops of all entries but those whose inputs nobody describes or whose op id is in `skip`."""
     tensors, ops = {}, []
     for c in cases:
-        if "error" in c:
+        if "error" in c or c["tag"] in UNDESCRIBED:
             continue
-        more, op = product(c, stored)
+        more, op = product(c, stored, values)
         if op["id"] not in skip:
             tensors.update(more)
             ops.append(op)

@@ -123,7 +123,7 @@ def gemm(args):
     if args.without:
         with open(args.without) as f:
             left_out = {op["id"] for op in json.load(f)["not_modelled"]}
-    tensors, ops = products(cases, lambda key: {"file": payload, "key": key}, left_out)
+    tensors, ops = products(cases, lambda key: {"file": payload, "key": key}, skip=left_out)
     write(args.out, {"bitreplay": 1, "gpu": "h200", "software": {"torch": "2.11.0+cu130", "cublasLt": "13.1"},
                      "tensors": tensors, "ops": ops})
     print(len(ops), "of", len(cases), "cases")

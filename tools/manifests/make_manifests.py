@@ -29,6 +29,19 @@ def header(path):
     return entries, entries.pop("__metadata__", {})
 
 
+def write_values(path, values):
+    """A safetensors file of float32 vectors by name."""
+    entries, at = {}, 0
+    for name, numbers in values.items():
+        entries[name] = {"dtype": "F32", "shape": [len(numbers)], "data_offsets": [at, at + 4 * len(numbers)]}
+        at += 4 * len(numbers)
+    text = json.dumps(entries).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for numbers in values.values():
+            f.write(struct.pack(f"<{len(numbers)}f", *numbers))
+
+
 class Writer:
     def __init__(self, out):
         self.out = Path(out)
@@ -122,7 +135,14 @@ def gemm2(folder, writer, _):
     """Matrix products off the beaten path: sampled outputs, cuBLASLt's log beside the kernel names."""
     with open(folder / "gemm2.json") as f:
         cases = json.load(f)
-    tensors, ops = products(cases, lambda key: writer.stored(folder / "gemm2.safetensors", key))
+    values = {}
+
+    def note(name, numbers):
+        values[name] = numbers
+        return {"file": "gemm2.values.safetensors", "key": name}
+
+    tensors, ops = products(cases, lambda key: writer.stored(folder / "gemm2.safetensors", key), note)
+    write_values(writer.out / "gemm2.values.safetensors", values)
     writer.write("gemm2", "h200", tensors, ops, {"torch": "2.11.0+cu130", "cublasLt": "13.1"})
 
 
