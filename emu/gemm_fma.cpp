@@ -12,7 +12,7 @@
 namespace bitreplay {
 namespace {
 
-constexpr auto width = static_cast<std::int64_t>(fma_columns);
+constexpr std::int64_t widest = 64, narrowest = 16;  // columns of a panel
 constexpr std::int64_t chunk = 256;  // depth of a panel that is used for all rows of a tile before the next: 64 KiB
 constexpr std::uint32_t one = 0x3F800000;
 constexpr std::int64_t largest_tile = 128;
@@ -24,21 +24,19 @@ struct Side {
     std::span<const std::int64_t> vectors;
 };
 
-/// The vectors from first on, as fp32, a panel's column each: [k][width]. What lies beyond the last vector is zero.
-void pack_panel(const Side& side, std::int64_t first, std::uint32_t* out) {
+/// `width` vectors from first on, as fp32, each a column: [k][width], room for depth rounded up to 4. What lies beyond
+/// the last vector is zero.
+void pack_panel(const Fp32Kernels& kernels, const Side& side, std::int64_t first, std::int64_t width, std::uint32_t* out) {
     const std::int64_t depth = side.matrix.cols(), count = std::min(width, std::ssize(side.vectors) - first);
     std::vector<std::uint32_t> values(static_cast<std::size_t>(chunk * width));
-    for (std::int64_t k0 = 0; k0 < depth; k0 += chunk) {
-        const std::int64_t n = std::min(chunk, depth - k0);
+    for (std::int64_t k = 0; k < depth; k += chunk) {
+        const std::int64_t n = std::min(chunk, depth - k);
         for (std::int64_t j = 0; j < count; ++j)
             load_fp32(side.matrix,
-                      side.vectors[static_cast<std::size_t>(first + j)] * depth + k0,
+                      side.vectors[static_cast<std::size_t>(first + j)] * depth + k,
                       std::span(values).subspan(static_cast<std::size_t>(j * chunk), static_cast<std::size_t>(n)));
-        constexpr std::int64_t block = 16;  // a cache line of each column
-        for (std::int64_t k1 = 0; k1 < n; k1 += block)
-            for (std::int64_t j = 0; j < width; ++j)
-                for (std::int64_t k = k1; k < std::min(n, k1 + block); ++k)
-                    out[(k0 + k) * width + j] = values[static_cast<std::size_t>(j * chunk + k)];
+        kernels.transpose(
+            values.data(), chunk, static_cast<std::size_t>((n + 3) / 4 * 4), out + k * width, static_cast<std::size_t>(width));
     }
 }
 
@@ -47,8 +45,8 @@ class TileSum {
 public:
     using Value = std::vector<std::uint32_t>;
 
-    TileSum(const Fp32Kernels& kernels, const Format& result, const std::uint32_t* a, std::int64_t depth, std::int64_t rows, const std::uint32_t* b)
-        : kernels_(kernels), result_(result), a_(a), depth_(depth), rows_(rows), b_(b) {}
+    /// panel: a, b, a_stride, columns and rows.
+    TileSum(const Fp32Kernels& kernels, const Format& result, const FmaPanel& panel) : kernels_(kernels), result_(result), panel_(panel) {}
 
     Value zero() const { return Value(size()); }
 
@@ -81,7 +79,12 @@ public:
             void clear(std::int64_t first, std::int64_t count) { std::fill_n(at(first), static_cast<std::size_t>(count) * sum.size(), 0); }
         };
         Partials partials{*this, Value(static_cast<std::size_t>(partial_sums(plan)) * size()), zero()};
-        reduce_lanes(plan, partials);
+        if (plan.lanes.vector == 1 && plan.lanes.chunk == 0) {
+            rounds(plan, partials.p.data());
+            fold_lanes(std::span<const LaneFold>(plan.lanes.folds), partials);
+        } else {
+            reduce_lanes(plan, partials);
+        }
         partials.p.resize(size());
         return std::move(partials.p);
     }
@@ -94,29 +97,38 @@ public:
     }
 
 private:
-    std::size_t size() const { return static_cast<std::size_t>(rows_ * width); }
+    std::size_t size() const { return panel_.rows * panel_.columns; }
 
     /// Continues the chains at acc over a comb.
     void chain(const Comb& comb, std::uint32_t* acc) const {
         const std::int64_t piece = comb.vector == comb.stride ? chunk : std::max(comb.stride, chunk / comb.stride * comb.stride);
         for (std::int64_t first = comb.first; first < comb.end; first += piece) {
-            const std::int64_t depth = std::min(piece, comb.end - first);
-            kernels_.fma_panel({.a = a_ + first,
-                                .a_stride = static_cast<std::size_t>(depth_),
-                                .b = b_ + first * width,
-                                .depth = static_cast<std::size_t>(depth),
-                                .vector = static_cast<std::size_t>(std::min(depth, comb.vector)),
-                                .stride = static_cast<std::size_t>(comb.stride),
-                                .acc = acc,
-                                .rows = static_cast<std::size_t>(rows_)});
+            FmaPanel part = from(first, std::min(piece, comb.end - first), acc);
+            part.vector = std::min(part.depth, static_cast<std::size_t>(comb.vector));
+            part.stride = static_cast<std::size_t>(comb.stride);
+            kernels_.fma_panel(part);
         }
+    }
+
+    /// The chains of all lanes that take one summand each in turn.
+    void rounds(const Plan& plan, std::uint32_t* acc) const {
+        const auto [begin, end] = plan.ranges.front();
+        for (std::int64_t first = begin; first < end; first += plan.lanes.count)
+            kernels_.fma_lanes(from(first, std::min(plan.lanes.count, end - first), acc));
+    }
+
+    FmaPanel from(std::int64_t k, std::int64_t depth, std::uint32_t* acc) const {
+        FmaPanel part = panel_;
+        part.a += k;
+        part.b += static_cast<std::size_t>(k) * part.columns;
+        part.depth = static_cast<std::size_t>(depth);
+        part.acc = acc;
+        return part;
     }
 
     const Fp32Kernels& kernels_;
     const Format& result_;
-    const std::uint32_t* a_;
-    std::int64_t depth_, rows_;
-    const std::uint32_t* b_;
+    const FmaPanel panel_;
 };
 
 std::int64_t most_partials(const Plan& plan) {
@@ -151,13 +163,23 @@ Tensor gemm_fma(const GemmTask& task) {
     });
     Tensor out(fp32, {std::ssize(task.rows), std::ssize(task.cols)});
     const std::int64_t tile_rows = std::clamp<std::int64_t>(partials_in_cache / most_partials(task.plan), 1, largest_tile);
+    const std::int64_t width = std::clamp((cols + narrowest - 1) / narrowest * narrowest, narrowest, widest);
     parallel_for((cols + width - 1) / width, 1, [&](std::int64_t first, std::int64_t last) {
-        Scratch<std::uint32_t> panel(static_cast<std::size_t>(depth * width));
+        Scratch<std::uint32_t> panel(static_cast<std::size_t>((depth + 3) / 4 * 4 * width));
         for (std::int64_t col = first * width; col < std::min(cols, last * width); col += width) {
-            pack_panel(b, col, panel.data());
+            pack_panel(*kernels, b, col, width, panel.data());
             for (std::int64_t row = 0; row < rows; row += tile_rows) {
                 const std::int64_t count = std::min(tile_rows, rows - row), used = std::min(width, cols - col);
-                const auto tile = reduce(task.plan, TileSum(*kernels, task.result, values.data() + row * depth, depth, count, panel.data()));
+                const FmaPanel operands{.a = values.data() + row * depth,
+                                        .a_stride = static_cast<std::size_t>(depth),
+                                        .b = panel.data(),
+                                        .columns = static_cast<std::size_t>(width),
+                                        .depth = 0,
+                                        .vector = 0,
+                                        .stride = 0,
+                                        .acc = nullptr,
+                                        .rows = static_cast<std::size_t>(count)};
+                const auto tile = reduce(task.plan, TileSum(*kernels, task.result, operands));
                 for (std::int64_t i = 0; i < count; ++i)
                     for (std::int64_t j = 0; j < used; ++j)
                         out.set(swapped ? (col + j) * rows + row + i : (row + i) * cols + col + j, tile[static_cast<std::size_t>(i * width + j)]);
