@@ -24,8 +24,16 @@ RecipeValues recorded_values(const OpRequest& request, const Recipe& recipe) {
     return values;
 }
 
+/// Whether a recipe's kernels multiply operands stored as `a`.
+bool fits_operands(const Recipe& recipe, const Format& a) {
+    const NamedFormat* accumulator = find_format(recipe.accumulator);
+    if (accumulator != nullptr && accumulator->format == fp16 && !(a == fp16)) return false;
+    const bool cuda_core = std::find(recipe.families.begin(), recipe.families.end(), "cuda_core") != recipe.families.end();
+    return cuda_core || recipe.operands.empty() != (a == fp32);
+}
+
 /// The recipe of the recorded kernel: by the op's "kernel", its kernel names, or cuBLASLt's log alone.
-const Recipe& recorded_recipe(const OpRequest& request) {
+const Recipe& recorded_recipe(const OpRequest& request, const Format& a) {
     if (!request.kernel.empty()) return find_recipe(request.kernel);
     if (const Recipe* recipe = match_recipe(request.kernel_names); recipe != nullptr) return *recipe;
     if (!request.kernel_names.empty()) {
@@ -35,7 +43,8 @@ const Recipe& recorded_recipe(const OpRequest& request) {
     }
     if (!request.cublaslt) request.not_modelled("no kernel was recorded");
     const std::string algorithm = "cuBLASLt's algoId=" + request.cublaslt->at("algoId").substr(0, 40);
-    const std::vector<const Recipe*> found = recipes_of(*request.cublaslt);
+    std::vector<const Recipe*> found = recipes_of(*request.cublaslt);
+    std::erase_if(found, [&](const Recipe* recipe) { return !fits_operands(*recipe, a); });
     if (found.empty()) request.not_modelled(algorithm + " is not modelled");
     if (found.size() > 1) {
         std::string names;
@@ -81,8 +90,9 @@ Format operand_format(const Recipe& recipe, const Format& stored) {
 
 GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const Format& b, std::int64_t k) {
     GemmKernel kernel{};
-    kernel.recipe = &recorded_recipe(request);
+    kernel.recipe = &recorded_recipe(request, a);
     const Recipe& recipe = *kernel.recipe;
+    if (!recipe.operands.empty() && !fits_operands(recipe, a)) request.not_modelled("kernel " + recipe.name + " with " + std::string(named(a).name) + " operands");
     if (recipe.families.empty()) request.not_modelled("kernel " + recipe.name + " is not a matrix product");
     const CublasLtFields* log = request.cublaslt ? &*request.cublaslt : nullptr;
     if (log != nullptr && !recipe.algorithms.empty() && !fits_log(recipe, *log))
