@@ -16,7 +16,7 @@ using Order = RecipeAddend::Order;
 
 constexpr Bits half = 0x3F000000;
 
-/// Source: fitted to cuBLASLt's EPILOGUE_GELU on H200 (MODELS, section 2b).
+/// Source: fitted to cuBLASLt's EPILOGUE_GELU on H200 by others; no output was compared here.
 Bits gelu(const Mufu& unit, Bits x) noexcept {
     const Bits u = f32::mul(x, f32::fma(f32::mul(x, 0x3D12227E), x, 0x3F4C422A));
     const Bits scaled = f32::mul(x, half);

@@ -66,6 +66,7 @@ void add_fields(std::string_view list, CublasLtFields& out) {
         const std::size_t equals = field.find('=');
         if (equals == std::string_view::npos || equals == 0 || equals + 1 == field.size())
             throw InputError("\"" + detail::printable(field) + "\" is not name=value");
+        if (field.size() > 200) throw InputError("the field " + detail::printable(field.substr(0, equals), 40) + " is too long");
         std::string name(field.substr(0, equals));
         std::string_view text = field.substr(equals + 1);
         if (const auto other = known.names.find(name); other != known.names.end()) name = other->second;

@@ -141,6 +141,8 @@ RecipeValues resolve(const Recipe& recipe,
     std::string kernel;
     for (const std::string& name : kernel_names)
         if (any_match(recipe.kernels, name)) kernel = name;
+    // std::regex recurses along what it matches; the longest names of cuBLAS have about 800 characters.
+    if (kernel.size() > 4000) throw InputError("a kernel name of " + std::to_string(kernel.size()) + " characters");
     const auto fill = [&](const RecipeParam& param) {
         const std::optional<RecipeValue> named = kernel.empty() ? std::nullopt : from_name(param, kernel);
         const bool required = std::any_of(kernel_names.begin(), kernel_names.end(), [&](const auto& name) { return any_match(param.required_if, name); });

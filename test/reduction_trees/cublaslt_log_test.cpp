@@ -38,6 +38,7 @@ TEST_CASE("cublaslt log: what is not a line of it is refused") {
     CHECK_THROWS_AS(parse_cublaslt_log("algoId=23 algoId=24"), InputError);
     CHECK_THROWS_AS(parse_cublaslt_log("algoId=23 splits"), InputError);
     CHECK_THROWS_AS(parse_cublaslt_log("algoId="), InputError);
+    CHECK_THROWS_AS(parse_cublaslt_log("algoId=" + std::string(1000000, '1')), InputError);
     CHECK_THROWS_AS(parse_cublaslt_log("[cublasLtMatmul] algo=[algoId=23"), InputError);
     CHECK_THROWS_AS(parse_cublaslt_log("[cublasLtMatmul] workSpace=0x7d"), InputError);
     CHECK(parse_cublaslt_log("algoId=23 algoId=23").size() == 1);
