@@ -14,6 +14,7 @@ namespace {
 
 constexpr auto width = static_cast<std::int64_t>(fma_columns);
 constexpr std::int64_t chunk = 256;  // depth of a panel that is used for all rows of a tile before the next: 64 KiB
+constexpr std::uint32_t one = 0x3F800000;
 constexpr std::int64_t largest_tile = 128;
 constexpr std::int64_t partials_in_cache = 1024;  // rows of accumulators: 256 KiB
 
@@ -60,14 +61,14 @@ public:
     Value lanes(const Plan& plan) const {
         struct Partials {
             const TileSum& sum;
-            Value p, one;
+            Value p, more;
 
             std::uint32_t* at(std::int64_t i) { return p.data() + static_cast<std::size_t>(i) * sum.size(); }
             void start(std::int64_t lane, const Comb& comb) { sum.chain(comb, at(lane)); }
             void extend(std::int64_t lane, const Comb& comb) {
-                std::fill(one.begin(), one.end(), 0);
-                sum.chain(comb, one.data());
-                sum.kernels_.add(at(lane), one.data(), at(lane), one.size());
+                std::fill(more.begin(), more.end(), 0);
+                sum.chain(comb, more.data());
+                sum.kernels_.add(at(lane), more.data(), at(lane), more.size());
             }
             void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
                 if (stride == 1) return sum.kernels_.add(at(to), at(from), at(to), static_cast<std::size_t>(count) * sum.size());
@@ -87,7 +88,9 @@ public:
 
     void add(Value& sum, const Value& part) const { kernels_.add(sum.data(), part.data(), sum.data(), sum.size()); }
     void round(Value& value) const {
-        if (result_ != fp32) round_through(result_, value);
+        if (result_ == fp32) return;
+        round_through(result_, value);
+        kernels_.mul_scalar(value.data(), one, value.data(), value.size());  // a widened NaN becomes canonical again
     }
 
 private:

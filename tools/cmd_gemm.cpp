@@ -11,6 +11,7 @@
 #include "emu/parallel.hpp"
 #include "formats/error.hpp"
 #include "formats/strict_json.hpp"
+#include "tools/recipe_params.hpp"
 #include "tools/commands.hpp"
 #include "tools/report.hpp"
 
@@ -34,23 +35,10 @@ Format format_named(const std::string& name) {
     return row->format;
 }
 
-/// Values are JSON where that parses (numbers, true, false) and words otherwise.
-Params parameters(const std::vector<std::string>& pairs) {
-    Params params;
-    for (const std::string& pair : pairs) {
-        const auto equals = pair.find('=');
-        if (equals == std::string::npos || equals == 0) throw InputError("--param " + detail::printable(pair) + ": expected name=value");
-        const std::string value = pair.substr(equals + 1);
-        const bool json = value == "true" || value == "false" || (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos);
-        params.set(pair.substr(0, equals), json ? value : nlohmann::json(value).dump());
-    }
-    return params;
-}
-
 int run(const Options& options) {
     set_threads(options.threads);
     OpRequest request{.id = "gemm", .op = "linear", .gpu = find_gpu(options.gpu), .kernel = options.kernel, .kernel_names = options.kernel_names,
-                      .params = parameters(options.params), .in = {}, .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
+                      .params = recipe_params(options.params), .in = {}, .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
     if (!options.cublaslt.empty()) request.cublaslt = parse_cublaslt_log(options.cublaslt);
     if (!options.synthetic.empty()) {
         const std::int64_t m = options.synthetic[0], n = options.synthetic[1], k = options.synthetic[2];
