@@ -19,7 +19,8 @@ std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 
 Tensor vector(const Format& format, const std::vector<float>& values, std::vector<std::int64_t> shape) {
     Tensor out(format, std::move(shape));
-    for (std::size_t i = 0; i < values.size(); ++i) out.set(static_cast<std::int64_t>(i), convert(fp32, format, bits(values[i])));
+    for (std::size_t i = 0; i < values.size(); ++i)
+        out.set(static_cast<std::int64_t>(i), convert(fp32, format, bits(values[i])));
     return out;
 }
 
@@ -50,17 +51,20 @@ TEST_CASE("epilogue: each order of alpha and beta rounds where it says") {
     CHECK(first == f32::fma(bits(alpha), bits(acc), f32::mul(bits(beta), bits(c))));
     CHECK(second == bits(0.0008269518730230629F));  // what the GPU returned
     CHECK(first != second);
-    CHECK(one(with_c(c, alpha, beta, {Order::separate}), {acc}) == f32::add(f32::mul(bits(alpha), bits(acc)), f32::mul(bits(beta), bits(c))));
+    CHECK(one(with_c(c, alpha, beta, {Order::separate}), {acc}) ==
+          f32::add(f32::mul(bits(alpha), bits(acc)), f32::mul(bits(beta), bits(c))));
     // Rounded to bf16 before c is added: 1 + 3/8 of a step becomes 1, and a quarter more is not enough.
     CHECK(one(with_c(0x1p-9F, 1, 1, {Order::rounded}), {1 + 0x1.8p-9F}, bf16) == convert(fp32, bf16, bits(1)));
-    CHECK(one(with_c(0x1p-9F, 1, 1, {Order::fma_alpha}), {1 + 0x1.8p-9F}, bf16) == convert(fp32, bf16, bits(1 + 0x1p-7F)));
+    CHECK(one(with_c(0x1p-9F, 1, 1, {Order::fma_alpha}), {1 + 0x1.8p-9F}, bf16) ==
+          convert(fp32, bf16, bits(1 + 0x1p-7F)));
 }
 
 TEST_CASE("epilogue: of several possible orders all must agree on the output") {
     const float acc = 0x1p-16F, c = 0.001153022050857544F;
     const std::vector<Order> unknown{Order::fma_alpha, Order::fma_beta, Order::separate};
     CHECK_THROWS_AS(one(with_c(c, 1.3F, 0.7F, unknown), {acc}), NotModelled);
-    CHECK(one(with_c(c, 1.3F, 0.7F, unknown), {acc}, bf16) == convert(fp32, bf16, bits(0.000826951846F)));  // rounding hides it
+    CHECK(one(with_c(c, 1.3F, 0.7F, unknown), {acc}, bf16) ==
+          convert(fp32, bf16, bits(0.000826951846F)));  // rounding hides it
     CHECK(one(with_c(c, 1, 1, unknown), {acc}) == f32::add(bits(acc), bits(c)));
 }
 
@@ -103,7 +107,9 @@ TEST_CASE("epilogue: GELU of the biased accumulator") {
 
 TEST_CASE("epilogue: an addend is broadcast as torch does") {
     const Tensor full = vector(fp32, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {2, 2, 3});
-    const auto value = [](const Addend& a, std::int64_t entry, std::int64_t row, std::int64_t col) { return std::bit_cast<float>(a.at(entry, row, col)); };
+    const auto value = [](const Addend& a, std::int64_t entry, std::int64_t row, std::int64_t col) {
+        return std::bit_cast<float>(a.at(entry, row, col));
+    };
     CHECK(value(Addend(full, 2, 2, 3), 1, 0, 2) == 8);
     CHECK(value(Addend(full.reshape({4, 3}), 1, 4, 3), 0, 3, 1) == 10);
     CHECK(value(Addend(vector(bf16, {5, 6, 7}, {3}), 2, 2, 3), 1, 1, 2) == 7);

@@ -18,16 +18,28 @@ Tensor random(std::uint64_t seed, std::vector<std::int64_t> shape) {
 }
 
 Tensor split_product(const Tensor& x, const Tensor& w, const std::string& params) {
-    return find_op("linear")({.id = "", .op = "linear", .gpu = find_gpu("h200"), .kernel = "cublas.nvjet", .kernel_names = {},
-                              .params = Params::parse(params, "", ""), .in = {{"x", x}, {"w", w}}, .out_format = fp32, .recorded = {}, .rows = {}, .cols = {}})
+    return find_op("linear")({.id = "",
+                              .op = "linear",
+                              .gpu = find_gpu("h200"),
+                              .kernel = "cublas.nvjet",
+                              .kernel_names = {},
+                              .params = Params::parse(params, "", ""),
+                              .in = {{"x", x}, {"w", w}},
+                              .out_format = fp32,
+                              .recorded = {},
+                              .rows = {},
+                              .cols = {}})
         .out.at("");
 }
 
 const std::string log_head = "[2026-11-29 20:00:00][cublasLt][4711][Info][cublasLtCreate] lightHandle=0x7f\n";
 std::string call(const std::string& more, int n) {
-    return "[2026-11-29 20:00:00][cublasLt][4711][Trace][cublasLtTSTMatmul] A=0x7f Adesc=[type=R_16BF rows=200 cols=6 ld=200] Ddesc=[type=R_16BF rows=" +
-           std::to_string(n) + " cols=4 ld=6] computeDesc=[computeType=COMPUTE_32F scaleType=R_32F transa=OP_T biasPointer=0x7d] "
-           "algo=[algoId=66 tile=MATMUL_TILE_64x8 stages=MATMUL_STAGES_64xAUTO" + more + "] workSpace=0x7d workSpaceSizeInBytes=1048576\n";
+    return "[2026-11-29 20:00:00][cublasLt][4711][Trace][cublasLtTSTMatmul] A=0x7f Adesc=[type=R_16BF rows=200 cols=6 "
+           "ld=200] Ddesc=[type=R_16BF rows=" +
+           std::to_string(n) +
+           " cols=4 ld=6] computeDesc=[computeType=COMPUTE_32F scaleType=R_32F transa=OP_T biasPointer=0x7d] "
+           "algo=[algoId=66 tile=MATMUL_TILE_64x8 stages=MATMUL_STAGES_64xAUTO" +
+           more + "] workSpace=0x7d workSpaceSizeInBytes=1048576\n";
 }
 
 struct Run {
@@ -35,14 +47,20 @@ struct Run {
     Tensor x = random(1, {4, 200}), w = random(2, {6, 200});
 
     Run() {
-        write_safetensors(folder / "dump.safetensors", {{"q2.x", x}, {"q2.w", w}, {"q2.y", split_product(x, w, R"({"split_k": 3})")},
-                                                        {"q10.x", x}, {"q10.w", w}, {"q10.y", split_product(x, w, "{}")}});
+        write_safetensors(folder / "dump.safetensors",
+                          {{"q2.x", x},
+                           {"q2.w", w},
+                           {"q2.y", split_product(x, w, R"({"split_k": 3})")},
+                           {"q10.x", x},
+                           {"q10.w", w},
+                           {"q10.y", split_product(x, w, "{}")}});
     }
     test::CommandResult make(const std::string& log, const std::string& more = "") const {
         std::ofstream(folder / "lt.log") << log;
         const std::string script = (test::testdata().parent_path() / "tools/capture/log_to_manifest.py").string();
-        return test::run("python3 " + script + " " + (folder / "lt.log").string() + " " + (folder / "dump.safetensors").string() + " " +
-                         (folder / "m.json").string() + " --gpu h200 " + more);
+        return test::run("python3 " + script + " " + (folder / "lt.log").string() + " " +
+                         (folder / "dump.safetensors").string() + " " + (folder / "m.json").string() + " --gpu h200 " +
+                         more);
     }
 };
 
@@ -50,7 +68,8 @@ struct Run {
 
 TEST_CASE("log_to_manifest: calls and tensors are matched in order, and the manifest replays") {
     const Run run;
-    const auto made = run.make(log_head + call(" reductionScheme=REDUCTION_SCHEME_COMPUTE_TYPE numSplitsK=3", 6) + call("", 6));
+    const auto made =
+        run.make(log_head + call(" reductionScheme=REDUCTION_SCHEME_COMPUTE_TYPE numSplitsK=3", 6) + call("", 6));
     INFO(made.output);
     REQUIRE(made.exit_code == 0);
     const auto replayed = test::run(test::cli() + " replay " + (run.folder / "m.json").string());

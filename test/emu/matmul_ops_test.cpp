@@ -7,8 +7,8 @@
 
 #include "emu/io/synthetic.hpp"
 #include "emu/ops/op.hpp"
-#include "formats/error.hpp"
 #include "formats/convert.hpp"
+#include "formats/error.hpp"
 
 using namespace bitreplay;
 
@@ -20,9 +20,21 @@ Tensor random(std::uint64_t seed, std::vector<std::int64_t> shape, Format format
     return synthetic({.seed = seed, .exp2 = 0, .plus = {}, .mirror = {}, .format = format, .shape = std::move(shape)});
 }
 
-OpRequest request(const std::string& op, Inputs in, const std::string& params = "{}", const std::string& kernel = "single_walk") {
-    return {.id = "p", .op = op, .gpu = find_gpu("h200"), .kernel = kernel, .kernel_names = {}, .params = Params::parse(params, "m.json", "/ops/0/params"),
-            .in = std::move(in), .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
+OpRequest request(const std::string& op,
+                  Inputs in,
+                  const std::string& params = "{}",
+                  const std::string& kernel = "single_walk") {
+    return {.id = "p",
+            .op = op,
+            .gpu = find_gpu("h200"),
+            .kernel = kernel,
+            .kernel_names = {},
+            .params = Params::parse(params, "m.json", "/ops/0/params"),
+            .in = std::move(in),
+            .out_format = {},
+            .recorded = {},
+            .rows = {},
+            .cols = {}};
 }
 
 Tensor run(const OpRequest& what) { return find_op(what.op)(what).out.at(""); }
@@ -33,7 +45,9 @@ Tensor part(const Tensor& batch, std::int64_t entry) {
     return out;
 }
 
-bool same(const Tensor& x, const Tensor& y) { return x.shape() == y.shape() && std::ranges::equal(x.bytes(), y.bytes()); }
+bool same(const Tensor& x, const Tensor& y) {
+    return x.shape() == y.shape() && std::ranges::equal(x.bytes(), y.bytes());
+}
 
 std::string failure(const OpRequest& what) {
     try {
@@ -67,7 +81,8 @@ TEST_CASE("products: a batch is its entries one by one, whichever op names it") 
     REQUIRE(chosen.out.at("").shape() == std::vector<std::int64_t>{2, 1, 2});
     CHECK(chosen.out.at("").get(1) == bmm.get((2 * 4 + 3) * 5 + 4));
     CHECK(chosen.out.at("").get(2) == bmm.get(3 * 5 + 1));
-    CHECK(run(request("matmul", {{"a", random(4, {2, 3, 4, 40})}, {"b", random(5, {2, 3, 40, 5})}})).shape() == std::vector<std::int64_t>{2, 3, 4, 5});
+    CHECK(run(request("matmul", {{"a", random(4, {2, 3, 4, 40})}, {"b", random(5, {2, 3, 40, 5})}})).shape() ==
+          std::vector<std::int64_t>{2, 3, 4, 5});
 }
 
 TEST_CASE("products: vectors on either side") {
@@ -76,7 +91,8 @@ TEST_CASE("products: vectors on either side") {
     CHECK(run(request("mv", {{"a", a}, {"b", v}})).shape() == std::vector<std::int64_t>{4});
     CHECK(run(request("matmul", {{"a", v}, {"b", b}})).shape() == std::vector<std::int64_t>{5});
     CHECK(run(request("matmul", {{"a", v}, {"b", v}})).shape().empty());
-    CHECK(run(request("mv", {{"a", a}, {"b", v}})).get(2) == run(request("mm", {{"a", a}, {"b", v.reshape({40, 1})}})).get(2));
+    CHECK(run(request("mv", {{"a", a}, {"b", v}})).get(2) ==
+          run(request("mm", {{"a", a}, {"b", v.reshape({40, 1})}})).get(2));
 }
 
 TEST_CASE("products: c enters as the kernel's recipe says, broadcast to the output") {
@@ -88,7 +104,9 @@ TEST_CASE("products: c enters as the kernel's recipe says, broadcast to the outp
     add.kernel_names = {badd};
     const Tensor sum = run(add);
     for (std::int64_t i = 0; i < sum.size(); ++i) {  // the badd kernel rounds the product first
-        const auto wide = [&](std::uint64_t code) { return std::bit_cast<float>(static_cast<std::uint32_t>(convert(bf16, fp32, code))); };
+        const auto wide = [&](std::uint64_t code) {
+            return std::bit_cast<float>(static_cast<std::uint32_t>(convert(bf16, fp32, code)));
+        };
         const float expected = wide(product.get(i)) + wide(c.get(i % 6));
         CHECK(sum.get(i) == convert(fp32, bf16, std::bit_cast<std::uint32_t>(expected)));
     }
@@ -100,7 +118,8 @@ TEST_CASE("products: c enters as the kernel's recipe says, broadcast to the outp
     CHECK_FALSE(same(run(with(R"({"alpha": 2})", badd)), sum));
     CHECK_THROWS_AS(run(with(R"({"beta": 2})", badd)), NotModelled);
     CHECK_NOTHROW(run(with(R"({"alpha": 1.3, "beta": 0.7})", bx)));
-    CHECK_THROWS_AS(run(request("addmm", {{"a", a}, {"b", b}, {"c", c}}, "{}", "cublas.nvjet")), NotModelled);  // badd or bx is not known
+    CHECK_THROWS_AS(run(request("addmm", {{"a", a}, {"b", b}, {"c", c}}, "{}", "cublas.nvjet")),
+                    NotModelled);  // badd or bx is not known
 }
 
 TEST_CASE("products: the cuBLASLt log chooses the kernel and must fit what else was recorded") {
@@ -112,12 +131,14 @@ TEST_CASE("products: the cuBLASLt log chooses the kernel and must fit what else 
     };
     const Tensor split = run(logged("algoId=66 stages=STAGES_64xAUTO numSplitsK=3"));
     CHECK(same(split, run(request("linear", {{"x", x}, {"w", w}}, R"({"split_k": 3})", "cublas.nvjet"))));
-    CHECK_THAT(failure(logged("algoId=66 stages=STAGES_64xAUTO numSplitsK=3", R"({"split_k": 2})")), Catch::Matchers::Contains("contradicts the cuBLASLt log"));
+    CHECK_THAT(failure(logged("algoId=66 stages=STAGES_64xAUTO numSplitsK=3", R"({"split_k": 2})")),
+               Catch::Matchers::Contains("contradicts the cuBLASLt log"));
     OpRequest named = logged("algoId=23 stages=STAGES_64x3");
     named.kernel_names = {bx};
     CHECK_THAT(failure(named), Catch::Matchers::Contains("algoId=23) contradicts kernel cublas.nvjet"));
-    CHECK_THAT(failure(logged("algoId=66 epilogue=EPILOGUE_BIAS")), Catch::Matchers::Contains("the log has a bias, the op has none") ||
-                                                                         Catch::Matchers::Contains("has a bias, the op has none"));
+    CHECK_THAT(failure(logged("algoId=66 epilogue=EPILOGUE_BIAS")),
+               Catch::Matchers::Contains("the log has a bias, the op has none") ||
+                   Catch::Matchers::Contains("has a bias, the op has none"));
     const auto reason = [&](const std::string& line) {
         try {
             run(logged(line));
@@ -130,7 +151,8 @@ TEST_CASE("products: the cuBLASLt log chooses the kernel and must fit what else 
     CHECK_THAT(reason("algoId=66 epilogue=EPILOGUE_RELU"), Catch::Matchers::Contains("EPILOGUE_RELU"));
     CHECK_THAT(reason("algoId=43"), Catch::Matchers::Contains("algoId=43 is not modelled"));  // not with bf16 operands
     CHECK_THAT(reason("algoId=23 stages=STAGES_64x3"), Catch::Matchers::Contains("instruction_k"));
-    OpRequest single = request("linear", {{"x", random(1, {4, 200}, fp32)}, {"w", random(2, {6, 200}, fp32)}}, "{}", "");
+    OpRequest single =
+        request("linear", {{"x", random(1, {4, 200}, fp32)}, {"w", random(2, {6, 200}, fp32)}}, "{}", "");
     single.cublaslt = parse_cublaslt_log("algoId=43 computeType=COMPUTE_32F_FAST_TF32");
     CHECK_THROWS_WITH(run(single), Catch::Matchers::Contains("record the kernel names"));  // with or without segments
     CHECK_THAT(reason("algoId=66 numSplitsK=many"), Catch::Matchers::Contains("numSplitsK=many"));
@@ -156,7 +178,8 @@ TEST_CASE("products: TF32 kernels round FP32 operands to nearest even first") {
     const Tensor y = run(request("linear", {{"x", rounded_x}, {"w", w}}, "{}", "cublas.xmma_sm90"));
     CHECK(same(y, run(request("linear", {{"x", finer}, {"w", w}}, "{}", "cublas.xmma_sm90"))));
     CHECK(y.format() == fp32);
-    CHECK_THROWS_AS(run(request("linear", {{"x", x}, {"w", w}}, "{}", "cublas.nvjet")), NotModelled);  // FP32 operands as they are
+    CHECK_THROWS_AS(run(request("linear", {{"x", x}, {"w", w}}, "{}", "cublas.nvjet")),
+                    NotModelled);  // FP32 operands as they are
 }
 
 TEST_CASE("products: the tiles of a partial round have their own order, wherever they are asked for") {
@@ -184,11 +207,16 @@ TEST_CASE("products: the tiles of a partial round have their own order, wherever
 TEST_CASE("products: malformed requests are refused") {
     const Tensor a = random(1, {4, 40}), b = random(2, {40, 6}), c = random(3, {6});
     CHECK_THAT(failure(request("addmm", {{"a", a}, {"b", b}})), Catch::Matchers::Contains("missing input \"c\""));
-    CHECK_THAT(failure(request("mm", {{"a", a}, {"b", b}}, R"({"alpha": 2})")), Catch::Matchers::Contains("alpha needs an input c"));
+    CHECK_THAT(failure(request("mm", {{"a", a}, {"b", b}}, R"({"alpha": 2})")),
+               Catch::Matchers::Contains("alpha needs an input c"));
     CHECK_THAT(failure(request("bmm", {{"a", a}, {"b", b}})), Catch::Matchers::Contains("three dimensions"));
-    CHECK_THAT(failure(request("addmm", {{"a", a}, {"b", b}, {"c", random(3, {5})}})), Catch::Matchers::Contains("does not broadcast"));
-    CHECK_THAT(failure(request("linear", {{"x", random(1, {2, 4, 40})}, {"w", random(2, {3, 6, 40})}})), Catch::Matchers::Contains("batches differ"));
-    CHECK_THAT(failure(request("mm", {{"a", Tensor(bf16, {4, 0})}, {"b", Tensor(bf16, {0, 6})}})), Catch::Matchers::Contains("K is 0"));
-    CHECK_THAT(failure(request("linear", {{"x", a}, {"w", random(2, {6, 40})}}, R"({"epilogue": "relu"})")), Catch::Matchers::Contains("none or gelu"));
+    CHECK_THAT(failure(request("addmm", {{"a", a}, {"b", b}, {"c", random(3, {5})}})),
+               Catch::Matchers::Contains("does not broadcast"));
+    CHECK_THAT(failure(request("linear", {{"x", random(1, {2, 4, 40})}, {"w", random(2, {3, 6, 40})}})),
+               Catch::Matchers::Contains("batches differ"));
+    CHECK_THAT(failure(request("mm", {{"a", Tensor(bf16, {4, 0})}, {"b", Tensor(bf16, {0, 6})}})),
+               Catch::Matchers::Contains("K is 0"));
+    CHECK_THAT(failure(request("linear", {{"x", a}, {"w", random(2, {6, 40})}}, R"({"epilogue": "relu"})")),
+               Catch::Matchers::Contains("none or gelu"));
     CHECK_THROWS_AS(run(request("linear", {{"x", a}, {"w", random(2, {6, 40})}, {"c", c}, {"bias", c}})), NotModelled);
 }
