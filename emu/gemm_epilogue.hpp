@@ -32,7 +32,8 @@ private:
 /// then the addend, then GELU. Everything is composable; which order of operations a kernel has is its recipe's data.
 struct GemmEpilogue {
     /// Scales of fp8 products: one value each (tensor-wise: acc·(row·col)), or one per row and column
-    /// (row-wise: (acc·col)·row). Empty: none. Source: h200/gemm2, tags wide and scfull; testdata/h200/gemm, tag scaled.
+    /// (row-wise: (acc·col)·row). Empty: none. Source: h200/gemm2, tags wide and scfull; testdata/h200/gemm, tag
+    /// scaled.
     std::vector<std::uint32_t> row_scale, col_scale;
     /// bias or c; empty: none.
     Addend addend;
@@ -57,8 +58,11 @@ struct EpiloguePlace {
 };
 
 /// Outputs [rows, cols] of `result` from their accumulators (fp32 or fp16), after the epilogue and the final rounding
-/// (nearest even). `parts`: the accumulators, or with needs_parts() those of each part of a merge that rounds its running
-/// sum to `result`. Throws NotModelled if several orders are possible and they disagree on an output.
-Tensor apply_epilogue(const GemmEpilogue& epilogue, std::span<const Tensor> parts, const EpiloguePlace& place, const Format& result);
+/// (nearest even). `parts`: the accumulators, or with needs_parts() those of each part of a merge that rounds its
+/// running sum to `result`. Throws NotModelled if several orders are possible and they disagree on an output.
+Tensor apply_epilogue(const GemmEpilogue& epilogue,
+                      std::span<const Tensor> parts,
+                      const EpiloguePlace& place,
+                      const Format& result);
 
 }  // namespace bitreplay

@@ -66,6 +66,8 @@ void add_fields(std::string_view list, CublasLtFields& out) {
         const std::size_t equals = field.find('=');
         if (equals == std::string_view::npos || equals == 0 || equals + 1 == field.size())
             throw InputError("\"" + detail::printable(field) + "\" is not name=value");
+        if (field.size() > 200)
+            throw InputError("the field " + detail::printable(field.substr(0, equals), 40) + " is too long");
         std::string name(field.substr(0, equals));
         std::string_view text = field.substr(equals + 1);
         if (const auto other = known.names.find(name); other != known.names.end()) name = other->second;
@@ -103,7 +105,8 @@ LogEpilogue log_epilogue(const CublasLtFields& fields) {
     const auto field = fields.find("epilogue");
     if (field == fields.end()) return {};
     const auto known = spelling().epilogues.find(field->second);
-    if (known == spelling().epilogues.end()) throw NotModelled("cuBLASLt's epilogue=" + detail::printable(field->second) + " is not modelled");
+    if (known == spelling().epilogues.end())
+        throw NotModelled("cuBLASLt's epilogue=" + detail::printable(field->second) + " is not modelled");
     return known->second;
 }
 

@@ -11,7 +11,7 @@
 #include "arch/gpu.hpp"
 #include "emu/gemm.hpp"
 #include "emu/gemm_fast.hpp"
-#include "emu/ops/matmul.hpp"
+#include "emu/ops/gemm_kernel.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
 #include "formats/error.hpp"

@@ -80,6 +80,17 @@ TEST_CASE("recipe: TF32 kernels") {
     CHECK(tree("cublas.xmma_sm90_segments", shared, 150, 32) == "(walk 64:150 + walk 0:64)");
 }
 
+TEST_CASE("recipe: FP16 accumulation") {
+    CHECK(tree("cutlass.fp16", {{"split_k", n(2)}, {"block_k", n(32)}}, 150) == "(walk 0:16 16:80 + walk 80:86 86:150)");
+    CHECK(tree("cublas.xmma_sm90_fp16", {}, 150) == "walk 0:150");
+    const Recipe* h16816 = match_recipe({"void cutlass::Kernel2<cutlass_80_tensorop_h16816gemm_128x64_32x6_tn_align2>(P)"});
+    REQUIRE(h16816 != nullptr);
+    CHECK(h16816->accumulator == "fp16");
+    const Recipe* xmma = match_recipe({"sm90_xmma_gemm_f16f16_f16f16_f16_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_on_kernel__5x_cublas"});
+    REQUIRE(xmma == &find_recipe("cublas.xmma_sm90_fp16_segments"));
+    CHECK(recipes_of(parse_cublaslt_log("algoId=23 computeType=COMPUTE_16F")) == std::vector<const Recipe*>{h16816});
+}
+
 TEST_CASE("recipe: the tiles of a partial round are shared, all others are not") {
     const Recipe& recipe = find_recipe("cublas.xmma_sm90_segments");
     const auto regions = [&](std::int64_t m, std::int64_t n_, std::int64_t ctas, std::int64_t cluster_m, std::int64_t swizzle) {

@@ -2,6 +2,9 @@
 
 Standard library only; nothing is computed, only rewritten.
 """
+import math
+import struct
+
 from cublaslt_log import log_line
 
 
@@ -9,8 +12,7 @@ def synthetic(seed, exp2, dtype, shape, **more):
     return {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
 
 
-# Their inputs are neither mirrored nor plain synthetic tensors, and no capture says what they are.
-UNDESCRIBED = ("wide", "gelu_acc")
+UNDESCRIBED = ("gelu_acc",)  # no capture says what its inputs are
 
 
 def kernel_params(c, kernels):
@@ -39,12 +41,28 @@ def scale(seed, count, plain):
         return synthetic(0, -100, "fp32", [1], plus=1.0)
     if not plain:
         return synthetic(seed, -3, "fp32", [count], plus=1.0)
-    return [abs(normal(seed, i)) * 2.0**-17 + 0.25 for i in range(count)]  # exact in float32
+    # exact in float32
+    return "F32", [count], struct.pack(f"<{count}f", *(abs(normal(seed, i)) * 2.0**-17 + 0.25 for i in range(count)))
+
+
+def e4m3(x):
+    """Code of a number below 464, rounded to nearest even."""
+    sign, x = (0x80, -x) if x < 0 else (0, x)
+    exponent = max(math.frexp(x)[1] - 1, -6) if x else -6
+    return sign | (exponent + 6) * 8 + round(math.ldexp(x, 3 - exponent))  # round() goes to even; subnormals fit in
+
+
+def wide(seed, exp2, rows, k, power):
+    """Rows of a plain synthetic e4m3 matrix with each block of 128 along k scaled by its own power of two."""
+    codes = bytearray()
+    for row in rows:
+        codes += bytes(e4m3(math.ldexp(normal(seed, row * k + i), exp2 - 15 + power(i // 128))) for i in range(k))
+    return "F8_E4M3", [len(rows), k], bytes(codes)
 
 
 def product(c, stored, values):
-    """(tensors by name, op) of one entry; `stored(key)` names a tensor of the capture's safetensors file, `values(name,
-    numbers)` one of float32 numbers that the caller writes to a file."""
+    """(tensors by name, op) of one entry; `stored(key)` names a tensor of the capture's safetensors file, `values(name, dtype,
+    shape, bytes)` one that the caller writes to a file, because a manifest cannot generate it."""
     name, m, n, k = c["key"], c["M"], c["N"], c["K"]
     lead = [c["B"]] if c["B"] else []
     mirror = {"x": {}, "w": {}} if c.get("plain") else {"x": {"mirror": "even"}, "w": {"mirror": "odd"}}
@@ -70,14 +88,17 @@ def product(c, stored, values):
         op["op"] = "scaled_linear"
         for key, seed, extent in (("x_scale", c.get("sa"), m), ("w_scale", c.get("sb"), n)):
             one = scale(seed, extent if c.get("rowwise") else 1, c.get("plain"))
-            tensors[f"{name}.{key}"] = one if isinstance(one, dict) else values(f"{name}.{key}", one)
+            tensors[f"{name}.{key}"] = one if isinstance(one, dict) else values(f"{name}.{key}", *one)
             op["in"][key] = f"{name}.{key}"
     if c.get("full") and "sha256_full" in c:
         op["expect"] = {"sha256": c["sha256_full"]}
     else:
         tensors[name + ".y"] = stored(name)
         op["expect"] = {"tensor": name + ".y"}
-        if not c.get("full"):
+        if c["tag"] == "wide":  # only what was sampled
+            tensors[name + ".x"] = values(name + ".x", *wide(c["xseed"], c["xexp"], c["rows"], k, lambda block: block * 5 % 11 - 7))
+            tensors[name + ".w"] = values(name + ".w", *wide(c["wseed"], c["wexp"], c["cols"], k, lambda block: block * 3 % 11 - 6))
+        elif not c.get("full"):
             op["expect"].update({"batch": c["bs"]} if lead else {}, rows=c["rows"], cols=c["cols"])
     return tensors, op
 

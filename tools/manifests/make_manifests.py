@@ -30,16 +30,16 @@ def header(path):
 
 
 def write_values(path, values):
-    """A safetensors file of float32 vectors by name."""
+    """A safetensors file of (dtype, shape, bytes) by name."""
     entries, at = {}, 0
-    for name, numbers in values.items():
-        entries[name] = {"dtype": "F32", "shape": [len(numbers)], "data_offsets": [at, at + 4 * len(numbers)]}
-        at += 4 * len(numbers)
+    for name, (dtype, shape, data) in values.items():
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
     text = json.dumps(entries).encode()
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
-        for numbers in values.values():
-            f.write(struct.pack(f"<{len(numbers)}f", *numbers))
+        for _, _, data in values.values():
+            f.write(data)
 
 
 class Writer:
@@ -137,8 +137,8 @@ def gemm2(folder, writer, _):
         cases = json.load(f)
     values = {}
 
-    def note(name, numbers):
-        values[name] = numbers
+    def note(name, *what):
+        values[name] = what
         return {"file": "gemm2.values.safetensors", "key": name}
 
     tensors, ops = products(cases, lambda key: writer.stored(folder / "gemm2.safetensors", key), note)
