@@ -96,6 +96,17 @@ std::uint64_t fma_fp64(const Operand& a, const Operand& b, std::uint64_t acc) no
     return f64::fma(x, y, acc);
 }
 
+/// f32::fma of two operands that fp32 holds exactly.
+std::uint64_t fma_fp32(const Operand& a, const Operand& b, std::uint64_t acc) noexcept {
+    const auto code = [](const Operand& x) {
+        if (x.kind == Kind::nan) return static_cast<std::uint32_t>(fp32.canonical_nan());
+        if (x.kind == Kind::infinity) return static_cast<std::uint32_t>((x.negative ? fp32.sign_mask() : 0) | fp32.infinity());
+        const Exact value{x.negative, static_cast<Uint128>(std::abs(x.significand)), x.exponent - fp32.fraction_bits};
+        return static_cast<std::uint32_t>(round_pack(fp32, value));
+    };
+    return f32::fma(code(a), code(b), static_cast<std::uint32_t>(acc));
+}
+
 void decode_all(const Format& stored, const Format& unit, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = decode_operand(stored, unit, bits[i]);
 }
@@ -127,7 +138,8 @@ std::uint64_t dot_add(const DotRule& rule, std::span<const Operand> a, std::span
         std::uint64_t acc = step.from == DotStep::From::c ? c : step.from == DotStep::From::last ? last : 0;
         Format acc_format = step.from == DotStep::From::c ? rule.types.c : rule.types.d;
         if (step.kind == DotStep::Kind::fma_chain) {
-            for (std::size_t k = 0; k < a.size(); ++k) acc = fma_fp64(a[k], b[k], acc);
+            for (std::size_t k = 0; k < a.size(); ++k)
+                acc = rule.types.d == fp32 ? fma_fp32(a[k], b[k], acc) : fma_fp64(a[k], b[k], acc);
             last = acc;
             continue;
         }
@@ -163,6 +175,29 @@ std::uint64_t dot_walk(const DotRule& rule,
         c = dot_add(rule, a.subspan(k, count), b.subspan(k, count), c);
     }
     return c;
+}
+
+const DotRule* cuda_core_rule(const Format& a, const Format& b) noexcept {
+    static const std::vector<DotRule> rules = [] {
+        std::vector<DotRule> out;
+        for (const Format& x : {fp32, bf16, fp16})
+            for (const Format& y : {fp32, bf16, fp16})
+                out.push_back({.family = "cuda_core",
+                               .shapes = {{1, 1, 1}},
+                               .types = {.d = fp32, .a = x, .b = y, .c = fp32},
+                               .unit_a = fp32,
+                               .unit_b = fp32,
+                               .steps = {{.kind = DotStep::Kind::fma_chain}},
+                               .evidence = {Evidence::Level::measured, "IEEE 754 (CUDA C++ programming guide)"}});
+        return out;
+    }();
+    for (const DotRule& rule : rules)
+        if (rule.types.a == a && rule.types.b == b) return &rule;
+    return nullptr;
+}
+
+bool is_fp32_chain(const DotRule& rule) noexcept {
+    return rule.types.d == fp32 && rule.steps.size() == 1 && rule.steps.front().kind == DotStep::Kind::fma_chain;
 }
 
 }  // namespace bitreplay

@@ -17,9 +17,11 @@ void load_fp32(const Tensor& x, std::int64_t first, std::span<std::uint32_t> out
         fp32_kernels().widen_bf16(x.bytes().data() + 2 * first, out.data(), out.size());
         return;
     }
+    if (x.format() == fp16) {
+        fp32_kernels().widen_fp16(x.bytes().data() + 2 * first, out.data(), out.size());
+        return;
+    }
     x.read(first, out);
-    if (x.format() == fp32) return;
-    for (std::uint32_t& code : out) code = static_cast<std::uint32_t>(convert(x.format(), fp32, code));
 }
 
 void store_fp32(Tensor& out, std::int64_t first, std::span<const std::uint32_t> values) noexcept {

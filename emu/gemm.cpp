@@ -5,51 +5,70 @@
 #include "arch/fp32.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
+#include "reduction_trees/reduce.hpp"
 
 namespace bitreplay {
 namespace {
 
-/// Evaluates a plan for one output by the scalar definition.
+/// One output by the scalar definition, for reduce().
 class ScalarSum {
 public:
+    using Value = std::uint64_t;
+
     ScalarSum(const GemmTask& task, std::span<const Operand> a, std::span<const Operand> b) : task_(task), a_(a), b_(b) {}
 
-    std::uint64_t operator()(const Plan& plan) const {
-        if (plan.kind == Plan::Kind::walk) return walk(plan);
-        const bool reverse = plan.merge.order == Merge::Order::last_to_first;
-        std::uint64_t sum = 0;
-        bool first = !plan.merge.from_zero;
-        for (std::size_t i = 0; i < plan.parts.size(); ++i) {
-            const std::uint64_t raw = (*this)(plan.parts[reverse ? plan.parts.size() - 1 - i : i]);
-            const std::uint64_t part = plan.merge.parts == Merge::Precision::result ? rounded(raw) : raw;
-            sum = first ? part : add(sum, part);
-            first = false;
-            if (plan.merge.sums == Merge::Precision::result) sum = rounded(sum);
-        }
-        return sum;
-    }
+    Value zero() const { return 0; }
 
-private:
-    std::uint64_t walk(const Plan& plan) const {
-        std::uint64_t acc = 0;
-        for (const auto& [begin, end] : plan.ranges) {
-            const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end - begin);
-            acc = dot_walk(task_.rule, task_.instruction_k, a_.subspan(first, count), b_.subspan(first, count), acc);
-        }
+    Value walk(const Plan& plan, std::int64_t) const {
+        Value acc = 0;
+        for (const auto& [begin, end] : plan.ranges) acc = chain(begin, end, acc);
         return acc;
     }
 
+    Value lanes(const Plan& plan) const {
+        struct Partials {
+            const ScalarSum& sum;
+            std::vector<Value> p;
+
+            Value comb(const Comb& comb) const {
+                Value acc = 0;
+                for (std::int64_t k = comb.first; k < comb.end; k += comb.stride)
+                    acc = sum.chain(k, std::min(comb.end, k + comb.vector), acc);
+                return acc;
+            }
+            Value& at(std::int64_t i) { return p[static_cast<std::size_t>(i)]; }
+            void start(std::int64_t lane, const Comb& c) { at(lane) = comb(c); }
+            void extend(std::int64_t lane, const Comb& c) { sum.add(at(lane), comb(c)); }
+            void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+                for (std::int64_t i = 0; i < count; ++i) sum.add(at(to + i * stride), at(from + i * stride));
+            }
+            void copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+                for (std::int64_t i = 0; i < count; ++i) at(to + i) = at(from + i * stride);
+            }
+            void clear(std::int64_t first, std::int64_t count) { std::fill_n(p.begin() + first, count, Value{0}); }
+        };
+        Partials partials{*this, std::vector<Value>(static_cast<std::size_t>(partial_sums(plan)))};
+        reduce_lanes(plan, partials);
+        return partials.p.front();
+    }
+
     /// An accumulator rounded to the kernel's output type and widened again.
-    std::uint64_t rounded(std::uint64_t acc) const {
+    void round(Value& acc) const {
         const Format& wide = task_.rule.types.d;
-        return task_.result == wide ? acc : convert(task_.result, wide, convert(wide, task_.result, acc));
+        if (task_.result != wide) acc = convert(task_.result, wide, convert(wide, task_.result, acc));
     }
 
     /// One IEEE addition in the accumulator's format.
-    std::uint64_t add(std::uint64_t x, std::uint64_t y) const {
+    void add(Value& x, Value y) const {
         const Format& wide = task_.rule.types.d;
-        const auto single = [&](std::uint64_t code) { return static_cast<std::uint32_t>(convert(wide, fp32, code)); };
-        return convert(fp32, wide, f32::add(single(x), single(y)));
+        const auto single = [&](Value code) { return static_cast<std::uint32_t>(convert(wide, fp32, code)); };
+        x = convert(fp32, wide, f32::add(single(x), single(y)));
+    }
+
+private:
+    Value chain(std::int64_t begin, std::int64_t end, Value acc) const {
+        const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end - begin);
+        return dot_walk(task_.rule, task_.instruction_k, a_.subspan(first, count), b_.subspan(first, count), acc);
     }
 
     const GemmTask& task_;
@@ -78,7 +97,7 @@ Tensor gemm_accumulators_scalar(const GemmTask& task) {
                 decode_a(task.rule, codes, a);
                 for (std::int64_t j = 0; j < width; ++j) {
                     const ScalarSum sum(task, a, std::span<const Operand>(b).subspan(static_cast<std::size_t>(j) * depth, depth));
-                    out.set(i * std::ssize(task.cols) + j0 + j, sum(task.plan));
+                    out.set(i * std::ssize(task.cols) + j0 + j, reduce(task.plan, sum));
                 }
             }
         }

@@ -6,8 +6,10 @@
 #include <numeric>
 
 #include "arch/fp32.hpp"
+#include "emu/gemm_fma.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
+#include "reduction_trees/reduce.hpp"
 
 namespace bitreplay {
 namespace {
@@ -56,16 +58,11 @@ struct Walker {
     }
 };
 
-std::int64_t leaves_of(const Plan& plan) noexcept {
-    if (plan.kind == Plan::Kind::walk) return 1;
-    std::int64_t count = 0;
-    for (const Plan& part : plan.parts) count += leaves_of(part);
-    return count;
-}
-
-/// Evaluates a plan for one tile.
+/// A tile of tensor-core sums, for reduce().
 class TileSum {
 public:
+    using Value = Tile;
+
     TileSum(const GemmTask& task,
             const WalkLayout& layout,
             const Walker& walk,
@@ -74,34 +71,17 @@ public:
             std::int64_t panel)
         : task_(task), layout_(layout), walk_(walk), row_(row), rows_(rows), panel_(panel) {}
 
-    Tile operator()(const Plan& plan, std::int64_t leaf = 0) const {
-        Tile sum(static_cast<std::size_t>(rows_ * width));
-        if (plan.kind == Plan::Kind::walk) {
-            const WalkLayout::Leaf& blocks = layout_.leaves[static_cast<std::size_t>(leaf)];
-            walk_(row_, rows_, panel_, blocks.first_block, blocks.blocks, sum.data());
-            return sum;
-        }
-        std::vector<std::int64_t> first_leaf;
-        for (const Plan& part : plan.parts) {
-            first_leaf.push_back(leaf);
-            leaf += leaves_of(part);
-        }
-        bool first = !plan.merge.from_zero;
-        for (std::size_t i = 0; i < plan.parts.size(); ++i) {
-            const std::size_t at = plan.merge.order == Merge::Order::last_to_first ? plan.parts.size() - 1 - i : i;
-            Tile part = (*this)(plan.parts[at], first_leaf[at]);
-            if (plan.merge.parts == Merge::Precision::result) round(part);
-            if (first)
-                sum = std::move(part);
-            else
-                add(sum, part);
-            first = false;
-            if (plan.merge.sums == Merge::Precision::result) round(sum);
-        }
+    Tile zero() const { return Tile(static_cast<std::size_t>(rows_ * width)); }
+
+    Tile walk(const Plan&, std::int64_t leaf) const {
+        Tile sum = zero();
+        const WalkLayout::Leaf& blocks = layout_.leaves[static_cast<std::size_t>(leaf)];
+        walk_(row_, rows_, panel_, blocks.first_block, blocks.blocks, sum.data());
         return sum;
     }
 
-private:
+    Tile lanes(const Plan&) const { return zero(); }  // never called: method_for() refuses such plans
+
     void round(Tile& tile) const {
         const Format& wide = task_.rule.types.d;
         if (task_.result == wide) return;
@@ -120,6 +100,7 @@ private:
         }
     }
 
+private:
     const GemmTask& task_;
     const WalkLayout& layout_;
     const Walker& walk_;
@@ -159,7 +140,7 @@ struct Method {
 };
 
 std::optional<Method> method_for(const GemmTask& task) {
-    if (task.engine == GemmEngine::scalar) return std::nullopt;
+    if (task.engine == GemmEngine::scalar || has_lanes(task.plan)) return std::nullopt;
     const auto shape = walk_shape(task.rule, task.instruction_k);
     if (!shape) return std::nullopt;
     const simd::WalkKernel kernel = simd::find_walk(*shape, task.kernel);
@@ -184,7 +165,7 @@ void dense(const GemmTask& task,
             const std::int64_t panel = item / row_tiles, row = item % row_tiles * tile_rows;
             const std::int64_t rows = std::min(tile_rows, a.count() - row),
                                cols = std::min(width, b.count() - panel * width);
-            const Tile tile = TileSum(task, layout, walk, row, rows, panel)(task.plan);
+            const Tile tile = reduce(task.plan, TileSum(task, layout, walk, row, rows, panel));
             std::vector<std::int64_t> plain_rows, scalar_rows, scalar_cols, all_cols;
             for (std::int64_t j = 0; j < cols; ++j) {
                 all_cols.push_back(col0 + panel * width + j);
@@ -255,6 +236,7 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
 }
 
 Tensor gemm_accumulators(const GemmTask& task) {
+    if (is_fp32_chain(task.rule) && task.engine != GemmEngine::scalar) return gemm_fma(task);
     const auto method = method_for(task);
     if (!method) return gemm_accumulators_scalar(task);
     const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "arch/gpu.hpp"
@@ -14,7 +16,7 @@ namespace bitreplay {
 namespace {
 
 /// Ops of FORMAT version 1; those without a function are well-formed but not modelled yet.
-constexpr std::string_view format_ops[] = {"mma", "dot", "linear", "matmul", "scaled_linear", "rms_norm", "layer_norm", "rope", "rope_table",
+constexpr std::string_view format_ops[] = {"mma", "dot", "linear", "matmul", "mm", "mv", "bmm", "addmm", "baddbmm", "scaled_linear", "rms_norm", "layer_norm", "rope", "rope_table",
                                            "attention", "softmax", "unary", "add", "mul", "reduce", "mufu", "decoder_layer"};
 
 /// Tensors of a manifest by name, read or generated on first use and forgotten after the last.
@@ -37,11 +39,9 @@ public:
         return pick(get(name), rows);
     }
 
-    /// Only these elements of a vector; a single value stays as it is.
-    Tensor elements(const std::string& name, std::span<const std::int64_t> indices) {
-        const Tensor whole = get(name);
-        if (whole.size() == 1) return whole;
-        return pick(whole.reshape({whole.size(), 1}), indices).reshape({std::ssize(indices)});
+    std::vector<std::int64_t> shape(const std::string& name) {
+        const TensorSource& source = manifest_.tensors.at(name);
+        return source.synthetic ? source.synthetic->shape : get(name).shape();
     }
 
     void forget(const std::string& name) { cache_.erase(name); }
@@ -77,8 +77,25 @@ std::vector<std::int64_t> all_of(std::int64_t count) {
     return out;
 }
 
+/// whole[batch][:, rows][:, :, cols].
+Tensor select_of_batch(const Tensor& whole, const Expectation& expect) {
+    if (whole.rank() != 3) throw InputError("batch needs three dimensions, not " + describe(whole));
+    const std::vector<std::int64_t> rows = expect.rows ? *expect.rows : all_of(whole.dim(1)), cols = expect.cols ? *expect.cols : all_of(whole.dim(2));
+    Tensor out(whole.format(), {std::ssize(*expect.batch), std::ssize(rows), std::ssize(cols)});
+    std::int64_t at = 0;
+    for (const std::int64_t entry : *expect.batch)
+        for (const std::int64_t row : rows)
+            for (const std::int64_t col : cols) {
+                if (entry >= whole.dim(0) || row >= whole.dim(1) || col >= whole.dim(2))
+                    throw InputError(describe({entry, row, col}) + " is outside " + describe(whole));
+                out.set(at++, whole.get((entry * whole.dim(1) + row) * whole.dim(2) + col));
+            }
+    return out;
+}
+
 /// whole[rows][..., cols].
 Tensor select(const Tensor& whole, const Expectation& expect) {
+    if (expect.batch) return select_of_batch(whole, expect);
     if (!expect.rows && !expect.cols) return whole;
     if (whole.rank() < (expect.rows && expect.cols ? 2U : 1U)) throw InputError("rows and cols need a matrix, not " + describe(whole));
     std::vector<std::int64_t> shape = whole.shape();
@@ -189,18 +206,20 @@ private:
 
     OpRequest request(const ManifestOp& op, std::size_t i) {
         OpRequest out{.id = op.id, .op = op.op, .gpu = find_gpu(op.gpu), .kernel = op.kernel, .kernel_names = op.kernel_names,
-                      .params = op.params, .in = {}, .out_format = op.out_format, .recorded = {}, .rows = {}, .cols = {}};
+                      .params = op.params, .in = {}, .out_format = op.out_format, .recorded = {}, .rows = {}, .cols = {},
+                      .cublaslt = op.cublaslt};
         // A single sampled output that nothing else needs: only those elements are computed.
         const auto single = op.expect.find("");
         const bool feeds = std::any_of(op.out.begin(), op.out.end(), [&](const auto& item) { return consumed_.contains(item.second); });
         if (op.expect.size() == 1 && single != op.expect.end() && !feeds) {
+            out.batch = single->second.batch;
             out.rows = single->second.rows;
             out.cols = single->second.cols;
         }
         const std::map<std::string, const std::vector<std::int64_t>*> sampled = sampled_inputs(op, out, i);
         for (const auto& [name, tensor] : op.in) {
             if (const auto indices = sampled.find(name); indices != sampled.end()) {
-                out.in[name] = name == "x" || name == "w" ? tensors_.rows(tensor, *indices->second) : tensors_.elements(tensor, *indices->second);
+                out.in[name] = tensors_.rows(tensor, *indices->second);
                 continue;
             }
             if (tensors_.has(tensor) || producer(tensor, i) < i) {
@@ -211,29 +230,32 @@ private:
             for (auto it = manifest_.tensors.lower_bound(tensor); it != manifest_.tensors.end() && it->first.starts_with(tensor); ++it)
                 out.in[name + "/" + it->first.substr(tensor.size())] = tensors_.get(it->first);
         }
-        if (sampled.contains("x")) out.rows = all_of(std::ssize(*out.rows));
-        if (sampled.contains("w")) out.cols = all_of(std::ssize(*out.cols));
+        const auto becomes_all = [&](const char* input_name, std::optional<std::vector<std::int64_t>>& indices, std::optional<InputPart>& part) {
+            if (!sampled.contains(input_name)) return;
+            const std::vector<std::int64_t> shape = tensors_.shape(op.in.at(input_name));
+            part = InputPart{*indices, std::accumulate(shape.begin(), shape.end() - 1, std::int64_t{1}, std::multiplies<>())};
+            indices = all_of(std::ssize(*indices));
+        };
+        becomes_all("x", out.rows, out.x_part);
+        becomes_all("w", out.cols, out.w_part);
         if (options_.recorded)
             for (const auto& [output, expect] : op.expect)
                 if (!expect.tensor.empty() && !expect.rows && !expect.cols) out.recorded[output] = tensors_.get(expect.tensor);
         return out;
     }
 
-    /// Inputs of a sampled product of which a part is enough: output row r needs row r of x, column c row c of w, and so
-    /// on for scales and bias. By input name: the indices, or nothing where a tensor comes from another op.
-    std::map<std::string, const std::vector<std::int64_t>*> sampled_inputs(const ManifestOp& op, const OpRequest& request, std::size_t i) const {
+    /// Inputs of a sampled product of which a part is enough: output row r needs row r of x, column c row c of w. By input
+    /// name: the indices, or nothing where a tensor comes from another op.
+    std::map<std::string, const std::vector<std::int64_t>*> sampled_inputs(const ManifestOp& op, const OpRequest& request, std::size_t i) {
         std::map<std::string, const std::vector<std::int64_t>*> out;
         if (op.op != "linear" && op.op != "scaled_linear") return out;
-        const auto pick = [&](std::initializer_list<const char*> names, const std::optional<std::vector<std::int64_t>>& indices) {
-            if (!indices) return;
-            for (const char* name : names) {
-                const auto tensor = op.in.find(name);
-                if (tensor != op.in.end() && is_computed(tensor->second, i)) return;
-            }
-            for (const char* name : names) out[name] = &*indices;
+        const auto pick = [&](const char* name, const std::optional<std::vector<std::int64_t>>& indices) {
+            const auto tensor = op.in.find(name);
+            if (indices && tensor != op.in.end() && !is_computed(tensor->second, i) && tensors_.shape(tensor->second).size() == 2)
+                out[name] = &*indices;
         };
-        pick({"x", "x_scale"}, request.rows);
-        pick({"w", "w_scale", "bias"}, request.cols);
+        pick("x", request.rows);
+        pick("w", request.cols);
         return out;
     }
 

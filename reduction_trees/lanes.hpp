@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace bitreplay {
@@ -38,8 +39,8 @@ struct LaneOrder {
 ///   copy(to, from, stride, count):  p[to + i] = p[from + i*stride], ascending i, to <= from
 ///   clear(first, count):            neutral elements
 template <class Partials>
-void fold_lanes(const LaneOrder& order, Partials& partials) {
-    for (const LaneFold& fold : order.folds) {
+void fold_lanes(std::span<const LaneFold> folds, Partials& partials) {
+    for (const LaneFold& fold : folds) {
         const std::int64_t block = fold.terms * fold.inner;
         if (const std::int64_t total = fold.outer * block; fold.present < total)
             partials.clear(fold.present, total - fold.present);
@@ -64,6 +65,10 @@ void fold_lanes(const LaneOrder& order, Partials& partials) {
                 partials.copy(outer * fold.inner, outer * block, 1, fold.inner);
         }
     }
+}
+template <class Partials>
+void fold_lanes(const LaneOrder& order, Partials& partials) {
+    fold_lanes(std::span<const LaneFold>(order.folds), partials);
 }
 
 }  // namespace bitreplay

@@ -1,5 +1,6 @@
 #include "reduction_trees/plan.hpp"
 
+#include <algorithm>
 
 namespace bitreplay {
 
@@ -10,11 +11,29 @@ std::int64_t covered(const Plan& plan) noexcept {
     return total;
 }
 
+std::int64_t leaves(const Plan& plan) noexcept {
+    if (plan.kind != Plan::Kind::merge) return 1;
+    std::int64_t count = 0;
+    for (const Plan& part : plan.parts) count += leaves(part);
+    return count;
+}
+
+bool has_lanes(const Plan& plan) noexcept {
+    return plan.kind == Plan::Kind::lanes || std::any_of(plan.parts.begin(), plan.parts.end(), has_lanes);
+}
+
 std::string to_string(const Plan& plan) {
     std::string out;
-    if (plan.kind == Plan::Kind::walk) {
-        out = "walk";
+    if (plan.kind != Plan::Kind::merge) {
+        out = plan.kind == Plan::Kind::walk ? "walk" : "lanes";
         for (const Range& range : plan.ranges) out += " " + std::to_string(range.begin) + ":" + std::to_string(range.end);
+        if (plan.kind == Plan::Kind::walk) return out;
+        out += " " + std::to_string(plan.lanes.vector) + "x" + std::to_string(plan.lanes.count);
+        if (plan.lanes.chunk != 0) out += " restart " + std::to_string(plan.lanes.chunk);
+        for (const LaneFold& fold : plan.lanes.folds) {
+            out += (fold.kind == LaneFold::Kind::serial ? ", serial " : ", halving ") + std::to_string(fold.terms);
+            if (fold.inner != 1) out += " by " + std::to_string(fold.inner);
+        }
         return out;
     }
     const bool reverse = plan.merge.order == Merge::Order::last_to_first;

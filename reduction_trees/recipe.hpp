@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "reduction_trees/cublaslt_log.hpp"
 #include "reduction_trees/plan.hpp"
 
 namespace bitreplay {
@@ -15,6 +16,14 @@ namespace bitreplay {
 /// A parameter's value: a number or one of a list of words.
 using RecipeValue = std::variant<std::int64_t, std::string>;
 using RecipeValues = std::map<std::string, RecipeValue>;
+
+/// A parameter in cuBLASLt's log.
+struct LogSource {
+    std::string field;                          ///< as parse_cublaslt_log names it
+    std::optional<RecipeValue> absent;          ///< what it means that the log leaves the field out; none: nothing
+    std::map<std::string, RecipeValue> values;  ///< what each of its words means; another word is not modelled
+    std::string regex;                          ///< or: the number is capture group 1; no match says nothing
+};
 
 /// A parameter of a recipe, and where its value comes from if the caller records none.
 struct RecipeParam {
@@ -25,13 +34,32 @@ struct RecipeParam {
     std::int64_t fallback_bits = 0;        ///< if not 0, the fallback is this many bits of k: 1024 means 64 bf16 elements
     std::string name_regex;                ///< a number or word in the CUDA kernel name: capture group 1
     std::vector<std::pair<std::string, RecipeValue>> name_globs;  ///< or: the first glob that the kernel name matches
+    std::optional<LogSource> log;
+    bool needs_name = false;  ///< a log without kernel names does not tell it: no fallback then
     std::vector<std::string> required_if;  ///< must be recorded if a recorded kernel name matches one of these globs
+};
+
+/// Values of parameters that another one stands for: a kernel's option numbers its variants.
+struct RecipeTable {
+    struct Row {
+        std::vector<std::int64_t> values;
+        RecipeValues set;
+    };
+    std::string param;      ///< a value in no row is not modelled
+    std::vector<Row> rows;
+};
+
+/// A fold of lanes as a recipe writes it: a factor is a number or a parameter.
+struct RecipeFold {
+    LaneFold::Kind kind = LaneFold::Kind::serial;
+    std::optional<RecipeValue> terms;  ///< none: as many as there are
+    RecipeValue apart = std::int64_t{1};
 };
 
 /// One level of a recipe, from the outside in; see recipe.cpp for what each kind does with a range of k.
 struct RecipeLayer {
-    enum class Kind : std::uint8_t { split, interleave, blocks, walk };
-    enum class Chunk : std::uint8_t { floor_tiles, ceil_tiles, ceil_multiple };
+    enum class Kind : std::uint8_t { split, interleave, blocks, walk, lanes };
+    enum class Chunk : std::uint8_t { floor_tiles, ceil_tiles, ceil_multiple, even_tiles };
     enum class Residue : std::uint8_t { last, first, none };
 
     Kind kind = Kind::walk;
@@ -41,7 +69,15 @@ struct RecipeLayer {
     Chunk chunk = Chunk::floor_tiles;
     std::vector<std::int64_t> multiples;  ///< ceil_multiple: the first that divides K, else the last
     Residue residue = Residue::last;
+    bool ragged = false;  ///< interleave: K need not be whole rounds of stripes, the last stripe may be short
+    std::string buffers;  ///< interleave: a parameter "each", "half" or "one"; empty: each
     Merge merge;
+
+    std::vector<RecipeValue> lanes;   ///< lanes: the product of these factors
+    std::optional<RecipeValue> vector;  ///< lanes: consecutive summands of a lane; none: a slice of the part each ...
+    std::int64_t slice = 0;             ///< ... of at most this many
+    std::optional<RecipeValue> restart;
+    std::vector<RecipeFold> folds;
 };
 
 /// How a bias is added where these parameters have these values.
@@ -49,9 +85,36 @@ struct RecipeBias {
     enum class Add : std::uint8_t {
         accumulator,  ///< to the accumulator in FP32, then one rounding to the output type
         rounded,      ///< to the result already rounded to the output type, in FP32, then a second rounding
+        first_part,   ///< in FP32 to the first of the parts that the outermost merge combines
     };
     RecipeValues when;
     Add add;
+};
+
+/// How alpha·acc + beta·c is computed in FP32 before the rounding to the output type, where these parameters have these
+/// values.
+struct RecipeAddend {
+    enum class Order : std::uint8_t {
+        fma_alpha,  ///< fma(alpha, acc, beta·c)
+        fma_beta,   ///< fma(beta, c, alpha·acc)
+        separate,   ///< alpha·acc + beta·c, each operation rounded
+        rounded,    ///< alpha·acc rounded to the output type, + c; beta is 1
+        first_part, ///< c enters the first of the parts of the outermost merge; alpha and beta are 1
+        alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
+    };
+    RecipeValues when;
+    /// Where the captures leave several orders possible: all of them. An output is then known if they agree on it.
+    std::vector<Order> orders;
+};
+
+/// A grid of persistent CTAs over output tiles: whole rounds of tiles are single walks; each of the `rest` tiles of the
+/// last, partial round is shared by floor(ctas / rest) CTAs. The names are parameters.
+struct RecipeSegments {
+    std::string parts;           ///< set for a region of the output: how many CTAs share each of its tiles
+    std::string tile_m, tile_n;  ///< rows and columns of an output tile
+    std::string ctas;            ///< CTAs in the grid
+    std::string cluster_m;       ///< tiles of a cluster along M: that many rows of tiles are walked together, N outside
+    std::string swizzle;         ///< 1: 8 rows of tiles together, the second such band from the last column backwards
 };
 
 /// A family of kernels with one order of summation, from a JSON file.
@@ -61,9 +124,18 @@ struct Recipe {
     std::vector<std::string> kernels;      ///< globs of CUDA kernel names that run it
     std::vector<std::string> companions;   ///< globs of kernels that may be recorded beside it
     std::vector<std::string> families;     ///< instruction families, the first that the GPU has
+    std::vector<std::int64_t> algorithms;  ///< cuBLASLt's algoId of these kernels; empty: not chosen from its log
+    std::vector<std::string> compute;      ///< computeType of the log with which they run; empty: any
+    std::string operands;                  ///< FP32 operands are rounded to this format (nearest even) first; "": not
+    std::string accumulator;               ///< format of the accumulator, "" for FP32 (FP64 of FP64 operands)
     std::vector<RecipeBias> bias;          ///< the first that applies; none: with a bias the kernel is not modelled
+    std::vector<RecipeAddend> addend;      ///< the same for alpha and beta·c
+    std::vector<RecipeValues> gelu;        ///< where GELU of the biased accumulator is modelled
+    std::optional<RecipeSegments> segments;
     std::vector<RecipeParam> params;
+    std::vector<RecipeTable> tables;
     std::vector<RecipeLayer> layers;
+    std::int64_t max_k = 0;                ///< if not 0: sums of more products are not modelled
     std::string evidence_level, evidence;  ///< measured, published or unverified; and by what
 
     const RecipeParam* find_param(std::string_view param) const noexcept;
@@ -77,19 +149,39 @@ const Recipe& find_recipe(std::string_view name);
 /// `companions`. nullptr if none does: the op is not modelled.
 const Recipe* match_recipe(const std::vector<std::string>& kernel_names);
 
-/// Fills in what `recorded` leaves out, from the kernel names and the fallbacks. A value that contradicts the kernel name
-/// throws InputError; one that had to be recorded and was not throws NotModelled.
+/// Whether a recipe's kernels are those of a logged algorithm and computeType.
+bool fits_log(const Recipe& recipe, const CublasLtFields& log);
+/// The recipes of a logged algorithm, in the order of recipes().
+std::vector<const Recipe*> recipes_of(const CublasLtFields& log);
+
+/// Fills in what `recorded` leaves out, from the kernel names, cuBLASLt's log (nullptr: none) and the fallbacks. Values
+/// that contradict each other throw InputError; one that had to be recorded and was not, or a logged one that the recipe
+/// does not know, throws NotModelled.
 RecipeValues resolve(const Recipe& recipe,
                      RecipeValues recorded,
                      const std::vector<std::string>& kernel_names,
-                     int element_bits);
+                     int element_bits,
+                     const CublasLtFields* log = nullptr);
+
+/// A rectangle of the output and the parameters under which it is summed.
+struct OutputRegion {
+    Range rows, cols;
+    RecipeValues values;
+};
+
+/// The output [m, n] cut into regions of one order each; one region if the recipe has no segments. Throws NotModelled for
+/// an order of tiles that no capture shows.
+std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValues& values, std::int64_t m, std::int64_t n);
 
 /// The order of a sum of k products under resolved parameters. Throws NotModelled where the recipe does not say (a
 /// residue it has no rule for). covered(plan) < k where the kernel itself drops summands.
 Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k);
 
-/// How the kernel adds a bias under resolved parameters; nullptr: not modelled.
+/// How the kernel adds a bias, or alpha and beta·c, under resolved parameters; nullptr: not modelled.
 const RecipeBias* find_bias(const Recipe& recipe, const RecipeValues& values) noexcept;
+const RecipeAddend* find_addend(const Recipe& recipe, const RecipeValues& values) noexcept;
+/// Whether the kernel's GELU epilogue is modelled.
+bool has_gelu(const Recipe& recipe, const RecipeValues& values) noexcept;
 
 /// Shell-style match: '*' any run of characters, everything else itself.
 bool glob_match(std::string_view pattern, std::string_view text) noexcept;

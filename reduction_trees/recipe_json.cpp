@@ -1,6 +1,8 @@
 // Reads reduction_trees/recipes/*.json. Strict: an unknown key, a parameter that no one declared or a value out of range
 // stops the program at first use, with the file and the JSON pointer.
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <regex>
 
@@ -25,6 +27,30 @@ RecipeValue value(const JsonReader& reader) {
     return reader.as_integer(0, std::numeric_limits<std::int32_t>::max());
 }
 
+void check_regex(const JsonReader& item) {
+    try {
+        if (std::regex(item.as_text()).mark_count() != 1) item.fail("must have one group");
+    } catch (const std::regex_error&) {
+        item.fail("not a regular expression");
+    }
+}
+
+LogSource read_log_source(JsonReader reader) {
+    LogSource source;
+    source.field = reader.text("field");
+    if (reader.has("absent")) source.absent = value(reader.at("absent"));
+    if (reader.has("values")) {
+        JsonReader words = reader.at("values");
+        for (auto& [word, item] : words.members()) source.values[word] = value(item);
+    }
+    if (reader.has("regex")) {
+        check_regex(reader.at("regex"));
+        source.regex = reader.text("regex");
+    }
+    reader.finish();
+    return source;
+}
+
 RecipeParam read_param(const std::string& name, JsonReader reader) {
     RecipeParam param;
     param.name = name;
@@ -39,12 +65,8 @@ RecipeParam read_param(const std::string& name, JsonReader reader) {
     if (reader.has("from_name")) {
         JsonReader source = reader.at("from_name");
         if (source.value().is_string()) {
+            check_regex(source);
             param.name_regex = source.as_text();
-            try {
-                if (std::regex(param.name_regex).mark_count() != 1) source.fail("must have one group");
-            } catch (const std::regex_error&) {
-                source.fail("not a regular expression");
-            }
         } else {
             for (JsonReader& pair : source.elements()) {
                 param.name_globs.emplace_back(pair.text("glob"), value(pair.at("value")));
@@ -52,6 +74,8 @@ RecipeParam read_param(const std::string& name, JsonReader reader) {
             }
         }
     }
+    if (reader.has("from_log")) param.log = read_log_source(reader.at("from_log"));
+    if (reader.has("needs_name")) param.needs_name = reader.boolean("needs_name");
     param.required_if = texts(reader, "required_if");
     reader.finish();
     return param;
@@ -83,14 +107,51 @@ RecipeValues read_when(JsonReader reader, const Recipe& recipe) {
     return when;
 }
 
+RecipeTable read_table(JsonReader reader, const Recipe& recipe) {
+    RecipeTable table;
+    table.param = param_name(reader, "param", recipe);
+    for (JsonReader& item : reader.at("rows").elements()) {
+        RecipeTable::Row& row = table.rows.emplace_back();
+        for (const JsonReader& one : item.at("values").elements()) row.values.push_back(one.as_integer(0, 1 << 30));
+        row.set = read_when(item.at("set"), recipe);
+        item.finish();
+    }
+    reader.finish();
+    return table;
+}
+
+/// A number, or the name of a declared parameter.
+RecipeValue factor(const JsonReader& reader, const Recipe& recipe) {
+    if (!reader.value().is_string()) return reader.as_integer(1, 1 << 20);
+    if (recipe.find_param(reader.as_text()) == nullptr) reader.fail("not a parameter of this recipe");
+    return reader.as_text();
+}
+
+void read_lanes(JsonReader& reader, const Recipe& recipe, RecipeLayer& layer) {
+    for (const JsonReader& item : reader.at("lanes").elements()) layer.lanes.push_back(factor(item, recipe));
+    if (layer.lanes.empty()) reader.fail("\"lanes\" is empty");
+    if (reader.has("slice"))
+        layer.slice = reader.integer("slice", 1, 1 << 20);
+    else
+        layer.vector = factor(reader.at("vector"), recipe);
+    if (reader.has("restart")) layer.restart = factor(reader.at("restart"), recipe);
+    for (JsonReader& item : reader.at("folds").elements()) {
+        RecipeFold& fold = layer.folds.emplace_back();
+        fold.kind = static_cast<LaneFold::Kind>(item.choice("kind", {"serial", "halving"}));
+        if (item.has("terms")) fold.terms = factor(item.at("terms"), recipe);
+        if (item.has("apart")) fold.apart = factor(item.at("apart"), recipe);
+        item.finish();
+    }
+}
+
 RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
     RecipeLayer layer;
-    layer.kind = static_cast<RecipeLayer::Kind>(reader.choice("kind", {"split", "interleave", "blocks", "walk"}));
+    layer.kind = static_cast<RecipeLayer::Kind>(reader.choice("kind", {"split", "interleave", "blocks", "walk", "lanes"}));
     if (reader.has("when")) layer.when = read_when(reader.at("when"), recipe);
     switch (layer.kind) {
         case RecipeLayer::Kind::split:
             layer.parts = param_name(reader, "parts", recipe);
-            layer.chunk = static_cast<RecipeLayer::Chunk>(reader.choice("chunk", {"floor_tiles", "ceil_tiles", "ceil_multiple"}));
+            layer.chunk = static_cast<RecipeLayer::Chunk>(reader.choice("chunk", {"floor_tiles", "ceil_tiles", "ceil_multiple", "even_tiles"}));
             if (layer.chunk != RecipeLayer::Chunk::ceil_multiple) {
                 layer.size = param_name(reader, "tile", recipe);
                 break;
@@ -101,16 +162,42 @@ RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
         case RecipeLayer::Kind::interleave:
             layer.parts = param_name(reader, "parts", recipe);
             layer.size = param_name(reader, "stripe", recipe);
+            if (reader.has("ragged")) layer.ragged = reader.boolean("ragged");
+            if (reader.has("buffers")) layer.buffers = param_name(reader, "buffers", recipe);
             break;
         case RecipeLayer::Kind::blocks: layer.size = param_name(reader, "block", recipe); break;
         case RecipeLayer::Kind::walk:
             layer.residue = static_cast<RecipeLayer::Residue>(reader.choice("residue", {"last", "first", "none"}));
             if (layer.residue != RecipeLayer::Residue::last) layer.size = param_name(reader, "tile", recipe);
             break;
+        case RecipeLayer::Kind::lanes: read_lanes(reader, recipe, layer); break;
     }
-    if (layer.kind != RecipeLayer::Kind::walk) layer.merge = read_merge(reader.at("merge"));
+    if (layer.kind != RecipeLayer::Kind::walk && layer.kind != RecipeLayer::Kind::lanes) layer.merge = read_merge(reader.at("merge"));
     reader.finish();
     return layer;
+}
+
+RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
+    RecipeAddend addend;
+    addend.when = read_when(reader.at("when"), recipe);
+    const JsonReader orders = reader.at("orders");
+    for (const JsonReader& item : orders.elements()) {
+        constexpr std::array<std::string_view, 6> words{"fma_alpha", "fma_beta", "separate", "rounded", "first_part", "alpha_x"};
+        const auto word = std::find(words.begin(), words.end(), item.as_text());
+        if (word == words.end()) item.fail("not an order of alpha, beta and c");
+        addend.orders.push_back(static_cast<RecipeAddend::Order>(word - words.begin()));
+    }
+    if (addend.orders.empty()) orders.fail("is empty");
+    reader.finish();
+    return addend;
+}
+
+RecipeSegments read_segments(JsonReader reader, const Recipe& recipe) {
+    RecipeSegments segments{.parts = param_name(reader, "parts", recipe), .tile_m = param_name(reader, "tile_m", recipe),
+                            .tile_n = param_name(reader, "tile_n", recipe), .ctas = param_name(reader, "ctas", recipe),
+                            .cluster_m = param_name(reader, "cluster_m", recipe), .swizzle = param_name(reader, "swizzle", recipe)};
+    reader.finish();
+    return segments;
 }
 
 Recipe read_recipe(JsonReader reader) {
@@ -120,15 +207,35 @@ Recipe read_recipe(JsonReader reader) {
     recipe.kernels = texts(reader, "kernels");
     recipe.companions = texts(reader, "companions");
     recipe.families = texts(reader, "instruction_families");
+    if (reader.has("cublaslt")) {
+        JsonReader log = reader.at("cublaslt");
+        for (const JsonReader& item : log.at("algorithms").elements()) recipe.algorithms.push_back(item.as_integer(0, 1 << 20));
+        recipe.compute = texts(log, "compute");
+        log.finish();
+    }
+    if (reader.has("operands")) recipe.operands = reader.text("operands");
+    if (reader.has("accumulator")) recipe.accumulator = reader.text("accumulator");
     JsonReader params = reader.at("params");
     for (auto& [name, item] : params.members()) recipe.params.push_back(read_param(name, item));
     for (JsonReader& item : reader.at("bias").elements()) {
         RecipeValues when = read_when(item.at("when"), recipe);
-        recipe.bias.push_back({std::move(when), static_cast<RecipeBias::Add>(item.choice("add", {"accumulator", "rounded"}))});
+        recipe.bias.push_back({std::move(when), static_cast<RecipeBias::Add>(item.choice("add", {"accumulator", "rounded", "first_part"}))});
         item.finish();
     }
+    if (reader.has("addend"))
+        for (const JsonReader& item : reader.at("addend").elements()) recipe.addend.push_back(read_addend(item, recipe));
+    if (reader.has("gelu"))
+        for (const JsonReader& item : reader.at("gelu").elements()) recipe.gelu.push_back(read_when(item, recipe));
+    if (reader.has("segments")) recipe.segments = read_segments(reader.at("segments"), recipe);
+    if (reader.has("tables"))
+        for (const JsonReader& item : reader.at("tables").elements()) recipe.tables.push_back(read_table(item, recipe));
+    if (reader.has("max_k")) recipe.max_k = reader.integer("max_k", 1, 1 << 30);
     for (const JsonReader& item : reader.at("layers").elements()) recipe.layers.push_back(read_layer(item, recipe));
-    if (recipe.layers.empty() || recipe.layers.back().kind != RecipeLayer::Kind::walk) reader.fail("the last layer must be a walk");
+    const auto leaf = [](const RecipeLayer& layer) {
+        return layer.kind == RecipeLayer::Kind::walk || layer.kind == RecipeLayer::Kind::lanes;
+    };
+    if (recipe.layers.empty() || !leaf(recipe.layers.back()) || !recipe.layers.back().when.empty())
+        reader.fail("the last layer must be a walk or lanes without \"when\"");
     JsonReader evidence = reader.at("evidence");
     evidence.choice("level", {"measured", "published", "unverified"});
     recipe.evidence_level = evidence.text("level");

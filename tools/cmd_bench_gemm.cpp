@@ -11,11 +11,14 @@
 #include "arch/gpu.hpp"
 #include "emu/gemm.hpp"
 #include "emu/gemm_fast.hpp"
+#include "emu/ops/gemm_kernel.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
 #include "formats/error.hpp"
 #include "formats/strict_json.hpp"
+#include "emu/simd/fp32_kernels.hpp"
 #include "tools/bench.hpp"
+#include "tools/recipe_params.hpp"
 
 #if defined(BITREPLAY_BLAS)
 extern "C" {
@@ -42,7 +45,8 @@ namespace bitreplay::tools {
 namespace {
 
 struct Options {
-    std::string gpu, dtype = "bf16", instruction, data = "normal", json;
+    std::string gpu, dtype = "bf16", instruction, kernel, data = "normal", json;
+    std::vector<std::string> params;
     std::int64_t m = 96, n = 2048, k = 2560;
     int threads = 1, rounds = 7;
 };
@@ -124,17 +128,47 @@ const DotRule& rule_for(const Options& options, std::string& instruction) {
     throw NotModelled("gpu " + gpu.name + ": no fp32-accumulating instruction for " + options.dtype);
 }
 
+/// The instruction and the order of the sum: one walk, or what a recipe says.
+GemmKernel kernel_for(const Options& options, std::string& instruction) {
+    if (options.kernel.empty()) {
+        const DotRule& rule = rule_for(options, instruction);
+        return {.recipe = nullptr,
+                .values = {},
+                .rule = &rule,
+                .instruction_k = parse_instruction(instruction).shape.k,
+                .plan = {.kind = Plan::Kind::walk, .ranges = {{0, options.k}}, .parts = {}, .merge = {}}};
+    }
+    const NamedFormat* row = find_format(options.dtype);
+    if (row == nullptr) throw InputError("unknown dtype \"" + detail::printable(options.dtype) + "\"");
+    const OpRequest request{.id = "bench",
+                            .op = "linear",
+                            .gpu = find_gpu(options.gpu),
+                            .kernel = options.kernel,
+                            .kernel_names = {},
+                            .params = recipe_params(options.params),
+                            .in = {},
+                            .out_format = {},
+                            .recorded = {},
+                            .rows = {},
+                            .cols = {}};
+    GemmKernel kernel = choose_gemm_kernel(request, row->format, row->format, options.k);
+    request.params.finish();
+    instruction = options.kernel;
+    return kernel;
+}
+
 int run(const Options& options) {
     set_threads(options.threads);
     std::string instruction;
-    const DotRule& rule = rule_for(options, instruction);
-    const int depth = parse_instruction(instruction).shape.k;
+    const GemmKernel kernel = kernel_for(options, instruction);
+    const DotRule& rule = *kernel.rule;
+    const int depth = kernel.instruction_k;
     const Tensor x = make_data(options.data, rule.types.a, options.m, options.k, 1),
                  w = make_data(options.data, rule.types.b, options.n, options.k, 2);
     std::vector<std::int64_t> rows(static_cast<std::size_t>(options.m)), cols(static_cast<std::size_t>(options.n));
     std::iota(rows.begin(), rows.end(), 0);
     std::iota(cols.begin(), cols.end(), 0);
-    const Plan plan{.kind = Plan::Kind::walk, .ranges = {{0, options.k}}, .parts = {}, .merge = {}};
+    const Plan& plan = kernel.plan;
     const Format out = rule.types.a == fp16 ? fp16 : bf16;
 
     using Clock = std::chrono::steady_clock;
@@ -164,9 +198,16 @@ int run(const Options& options) {
         variants.push_back(
             {best ? "dense" : "dense_" + std::string(row.name), options.m, [one] { gemm_accumulators(one); }, {}, 1});
     }
-    variants.push_back({"filtered", options.m, {}, {}, 1});
-    const std::size_t filtered_at = variants.size() - 1;
-    variants[filtered_at].run = [&] { gemm_rounded(filtered_task, out, &variants[filtered_at].redone); };
+    if (is_fp32_chain(rule)) {
+        for (const Fp32Kernels* row : fp32_kernel_rows()) {
+            GemmTask one = task;
+            one.kernel = row->name;
+            variants.push_back({"fma_" + std::string(row->name), options.m, [one] { gemm_accumulators(one); }, {}, 1});
+        }
+    } else {
+        const std::size_t at = variants.size();
+        variants.push_back({"filtered", options.m, [&, at] { gemm_rounded(filtered_task, out, &variants[at].redone); }, {}, 1});
+    }
     const std::int64_t scalar_rows = std::min<std::int64_t>(options.m, 1);
     const std::vector<std::int64_t> scalar_cols(cols.begin(),
                                                 cols.begin() + std::min<std::ptrdiff_t>(std::ssize(cols), 64));
@@ -211,12 +252,13 @@ int run(const Options& options) {
                           {"threads", options.threads},
                           {"rounds", options.rounds},
                           {"weight_packing_seconds", {{"dense", dense_packing}, {"filtered", filtered_packing}}}};
+    const Variant& scalar_variant = *std::find_if(variants.begin(), variants.end(), [](const Variant& v) { return v.name == "scalar"; });
     const Variant* const sgemm = variants.back().name == "sgemm" ? &variants.back() : nullptr;
 #if defined(BITREPLAY_BLAS)
     report["sgemm_kernel"] = openblas_get_corename();
 #endif
     for (const Variant& v : variants) {
-        nlohmann::json line{{"variant", v.name}, {"gmac_per_s", rate(v)}};
+        nlohmann::json line{{"variant", v.name}, {"gmac_per_s", rate(v)}, {"ratio_to_scalar", rate(v) / rate(scalar_variant)}};
         if (v.name == "filtered") line["redone_fraction"] = v.redone;
         if (sgemm != nullptr) {
             std::vector<double> ratios;  // round by round: both saw the same machine
@@ -227,7 +269,7 @@ int run(const Options& options) {
         }
         report["variants"].push_back(line);
         if (options.json != "-") {
-            fmt::print("{:14} {:8.2f} GMAC/s", v.name, rate(v));
+            fmt::print("{:14} {:8.2f} GMAC/s  {:8.1f} times scalar", v.name, rate(v), rate(v) / rate(scalar_variant));
             if (line.contains("ratio_to_sgemm")) fmt::print("  {:.3f} of sgemm", line["ratio_to_sgemm"].get<double>());
             if (v.name == "filtered") fmt::print("  {:.2f} % redone", 100 * v.redone);
             fmt::print("\n");
@@ -257,6 +299,8 @@ void add_bench_gemm(CLI::App& parent, Action& action) {
     command.add_option("--instruction",
                        options->instruction,
                        "Instead of --dtype: the instruction, e.g. mma.m16n8k32.f32.e4m3.e4m3.f32");
+    command.add_option("--kernel", options->kernel, "The order of this recipe, see 'bitreplay info kernels'; without it one walk over K");
+    command.add_option("--param", options->params, "A parameter of the recipe, as custom_option=75; may be repeated")->take_all();
     command.add_option("--data", options->data, "Kind of data")
         ->check(CLI::IsMember({"normal", "outlier", "sparse", "wide", "subnormal", "maximal"}))
         ->capture_default_str();

@@ -11,6 +11,7 @@
 #include "emu/parallel.hpp"
 #include "formats/error.hpp"
 #include "formats/strict_json.hpp"
+#include "tools/recipe_params.hpp"
 #include "tools/commands.hpp"
 #include "tools/report.hpp"
 
@@ -20,7 +21,7 @@ namespace {
 struct Options {
     std::vector<std::string> x, w, expect, params, kernel_names;
     std::vector<std::int64_t> synthetic;
-    std::string gpu, kernel, dtype = "bf16", out_dtype, out;
+    std::string gpu, kernel, cublaslt, dtype = "bf16", out_dtype, out;
     std::uint64_t x_seed = 1, w_seed = 2;
     int threads = 0;
     std::size_t first = 5;
@@ -34,23 +35,11 @@ Format format_named(const std::string& name) {
     return row->format;
 }
 
-/// Values are JSON where that parses (numbers, true, false) and words otherwise.
-Params parameters(const std::vector<std::string>& pairs) {
-    Params params;
-    for (const std::string& pair : pairs) {
-        const auto equals = pair.find('=');
-        if (equals == std::string::npos || equals == 0) throw InputError("--param " + detail::printable(pair) + ": expected name=value");
-        const std::string value = pair.substr(equals + 1);
-        const bool json = value == "true" || value == "false" || (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos);
-        params.set(pair.substr(0, equals), json ? value : nlohmann::json(value).dump());
-    }
-    return params;
-}
-
 int run(const Options& options) {
     set_threads(options.threads);
     OpRequest request{.id = "gemm", .op = "linear", .gpu = find_gpu(options.gpu), .kernel = options.kernel, .kernel_names = options.kernel_names,
-                      .params = parameters(options.params), .in = {}, .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
+                      .params = recipe_params(options.params), .in = {}, .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
+    if (!options.cublaslt.empty()) request.cublaslt = parse_cublaslt_log(options.cublaslt);
     if (!options.synthetic.empty()) {
         const std::int64_t m = options.synthetic[0], n = options.synthetic[1], k = options.synthetic[2];
         const Format format = format_named(options.dtype);
@@ -83,6 +72,7 @@ void add_gemm(CLI::App& app, Action& action) {
     command->add_option("--gpu", options->gpu, "GPU model, see 'bitreplay info gpus'")->required();
     command->add_option("--kernel", options->kernel, "Recipe, see 'bitreplay info kernels'");
     command->add_option("--kernel-name", options->kernel_names, "CUDA kernel name as a profiler shows it, instead of --kernel; may be repeated")->take_all();
+    command->add_option("--cublaslt", options->cublaslt, "Line of cuBLASLt's log (CUBLASLT_LOG_LEVEL=5) of the recorded product");
     command->add_option("--param", options->params, "A parameter of the recipe, as split_k=2; may be repeated")->take_all();
     command->add_option("--x", options->x, "x [M, K]: safetensors file and key")->expected(2)->type_name("FILE KEY");
     command->add_option("--w", options->w, "w [N, K]: safetensors file and key")->expected(2)->type_name("FILE KEY");

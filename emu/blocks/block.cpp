@@ -114,14 +114,7 @@ OpResult LayerRun::call(const std::string& stage, const std::string& op, Inputs 
     if (function == nullptr) request_.not_modelled("op " + op + " of stage " + stage + " is not modelled yet");
     OpRequest request{.id = request_.id + "." + stage, .op = op, .gpu = request_.gpu, .kernel = {}, .kernel_names = {}, .params = params,
                       .in = std::move(in), .out_format = hidden().format(), .recorded = {}, .rows = {}, .cols = {}};
-    const Params kernel = kernels_.object(stage);
-    request.kernel = kernel.text("kernel", "");
-    request.kernel_names = kernel.texts("kernel_names");
-    const Params more = kernel.object("params");
-    for (const std::string& key : more.keys()) {
-        request.params.set(key, more.json_of(key));
-    }
-    kernel.finish();
+    request.take_kernel(kernels_.object(stage));
     if (op == "attention" && request.kernel.empty()) request.kernel = request_.params.text("attention", "");
     return function(request);
 }

@@ -66,6 +66,7 @@ Expectation read_expectation(JsonReader reader) {
         if (!out.exact_nan) reader.fail("exact_nan cannot be false for a sha256");
     } else {
         out.tensor = reader.text("tensor");
+        if (reader.has("batch")) out.batch = read_integers(reader.at("batch"));
         if (reader.has("rows")) out.rows = read_integers(reader.at("rows"));
         if (reader.has("cols")) out.cols = read_integers(reader.at("cols"));
     }
@@ -93,6 +94,14 @@ ManifestOp read_op(JsonReader reader, const std::string& default_gpu) {
     if (reader.has("kernel")) op.kernel = reader.text("kernel");
     if (reader.has("kernel_names"))
         for (const JsonReader& item : reader.at("kernel_names").elements()) op.kernel_names.push_back(item.as_text());
+    if (reader.has("cublaslt")) {
+        const JsonReader line = reader.at("cublaslt");
+        try {
+            op.cublaslt = parse_cublaslt_log(line.as_text());
+        } catch (const InputError& error) {
+            line.fail(error.what());
+        }
+    }
     if (reader.has("params")) {
         const JsonReader params = reader.at("params");
         params.require_object();

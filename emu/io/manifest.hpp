@@ -10,6 +10,7 @@
 
 #include "emu/io/synthetic.hpp"
 #include "emu/params.hpp"
+#include "reduction_trees/cublaslt_log.hpp"
 
 namespace bitreplay {
 
@@ -22,10 +23,11 @@ struct TensorSource {
 };
 
 /// What an output must be equal to: a tensor (of which `rows` of the first and `cols` of the last dimension were kept,
-/// absent: all), or the SHA-256 of the whole.
+/// absent: all; with `batch`, entries of the first dimension of [B, M, N], `rows` are those of M), or the SHA-256 of the
+/// whole.
 struct Expectation {
     std::string tensor;
-    std::optional<std::vector<std::int64_t>> rows, cols;
+    std::optional<std::vector<std::int64_t>> batch, rows, cols;
     std::string sha256;
     bool exact_nan = true;  ///< false: any NaN equals any NaN
 };
@@ -38,6 +40,7 @@ struct ManifestOp {
     std::optional<Format> out_format;
     std::string kernel;
     std::vector<std::string> kernel_names;
+    std::optional<CublasLtFields> cublaslt;
     Params params;
     std::map<std::string, Expectation> expect;  ///< by output name
 };

@@ -96,12 +96,9 @@ private:
     /// n columns, sums over k.
     Tensor product(const std::string& op, const std::string& name, const Params& spec, std::map<std::string, Tensor> in, std::int64_t n,
                    std::int64_t k) {
-        OpRequest inner{.id = request_.id + "." + name, .op = op, .gpu = request_.gpu, .kernel = spec.text("kernel", ""),
-                        .kernel_names = spec.texts("kernel_names"), .params = {}, .in = std::move(in), .out_format = bf16, .recorded = {},
-                        .rows = {}, .cols = {}};
-        const Params more = spec.object("params");
-        for (const std::string& key : more.keys()) inner.params.set(key, more.json_of(key));
-        spec.finish();
+        OpRequest inner{.id = request_.id + "." + name, .op = op, .gpu = request_.gpu, .kernel = {}, .kernel_names = {}, .params = {},
+                        .in = std::move(in), .out_format = bf16, .recorded = {}, .rows = {}, .cols = {}};
+        inner.take_kernel(spec);
         if (inner.kernel.empty() && inner.kernel_names.empty()) {
             const auto recorded = product_names(request_.kernel_names);
             if (recorded.size() == 2) inner.kernel_names = recorded[name == "scores" ? 0 : 1];

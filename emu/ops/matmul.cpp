@@ -1,12 +1,8 @@
-#include "emu/ops/matmul.hpp"
-
-#include <algorithm>
 #include <array>
-#include <functional>
-#include <numeric>
+#include <string_view>
 
-#include "arch/fp32.hpp"
-#include "emu/gemm.hpp"
+#include "emu/fp32_rows.hpp"
+#include "emu/ops/gemm_product.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
 #include "formats/error.hpp"
@@ -14,161 +10,135 @@
 namespace bitreplay {
 namespace {
 
-RecipeValues recorded_values(const OpRequest& request, const Recipe& recipe) {
-    RecipeValues values;
-    for (const RecipeParam& param : recipe.params) {
-        if (!request.params.has(param.name)) continue;
-        if (param.words.empty())
-            values[param.name] = request.params.integer(param.name, 0, param.low, param.high);
-        else
-            values[param.name] = request.params.text(param.name, "");
-    }
-    return values;
-}
-
-/// The deepest instruction of the recipe's families, or the one whose depth the recipe fixes.
-std::pair<const DotRule*, int> find_instruction(const OpRequest& request, const GemmKernel& kernel, const DotTypes& types) {
-    const auto fixed = kernel.values.find("instruction_k");
-    for (const std::string& family : kernel.recipe->families) {
-        const DotRule* best = nullptr;
-        int depth = 0;
-        for (const DotRule& rule : request.gpu.dot) {
-            if (rule.family != family || !(rule.types == types)) continue;
-            for (const Shape& shape : rule.shapes) {
-                if (fixed != kernel.values.end() ? shape.k != std::get<std::int64_t>(fixed->second) : shape.k <= depth) continue;
-                best = &rule;
-                depth = shape.k;
-            }
-        }
-        if (best != nullptr) return {best, depth};
-    }
-    request.not_modelled("gpu " + request.gpu.name + " has no " + std::string(named(types.a).name) + " x " + std::string(named(types.b).name) +
-                         " instruction for kernel " + kernel.recipe->name);
-}
-
-std::vector<std::int64_t> all(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    std::iota(out.begin(), out.end(), std::int64_t{0});
-    return out;
-}
-
-void check_indices(const OpRequest& request, std::span<const std::int64_t> indices, std::int64_t count, const char* what) {
-    for (const std::int64_t i : indices)
-        if (i < 0 || i >= count) request.fail(std::string(what) + " " + std::to_string(i) + " is outside the output");
-}
-
-/// What happens to an accumulator before the final rounding, per output (indices into x rows and w rows).
-struct Epilogue {
-    std::function<std::uint32_t(std::uint32_t acc, std::size_t row, std::size_t col)> scale;  ///< empty: none
-    std::vector<std::uint32_t> bias;                                                          ///< FP32, per column; empty: none
-};
-
-OpResult product(const OpRequest& request, const Tensor& x, const Tensor& w, const Format& out_format, const Epilogue& epilogue) {
-    const std::int64_t k = x.cols();
-    if (k == 0) request.fail("K is 0");
-    const GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), k);
-    const RecipeBias* bias = find_bias(*kernel.recipe, kernel.values);
-    if (!epilogue.bias.empty() && bias == nullptr) request.not_modelled("kernel " + kernel.recipe->name + " with a bias");
-    const bool twice = bias != nullptr && bias->add == RecipeBias::Add::rounded;
-    request.params.finish();
-
-    const std::vector<std::int64_t> rows = request.rows ? *request.rows : all(x.rows());
-    const std::vector<std::int64_t> cols = request.cols ? *request.cols : all(w.rows());
-    check_indices(request, rows, x.rows(), "row");
-    check_indices(request, cols, w.rows(), "column");
-    const GemmTask task{*kernel.rule, kernel.instruction_k, kernel.plan, x, w, out_format, rows, cols};
-    const Format& wide = kernel.rule->types.d;
-
-    OpResult result;
-    result.selected = request.rows.has_value() || request.cols.has_value();
-    // Without an epilogue the accumulator is only rounded: narrower fp16 accumulators pass through fp32 exactly.
-    const bool plain = !epilogue.scale && epilogue.bias.empty();
-    const Tensor acc = plain ? gemm_rounded(task, out_format) : gemm_accumulators(task);
-    Tensor out = plain ? acc : Tensor(out_format, {std::ssize(rows), std::ssize(cols)});
-    if (!plain) parallel_for(std::ssize(rows), 16, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t i = first; i < last; ++i)
-            for (std::int64_t j = 0; j < std::ssize(cols); ++j) {
-                const auto row = static_cast<std::size_t>(rows[static_cast<std::size_t>(i)]), col = static_cast<std::size_t>(cols[static_cast<std::size_t>(j)]);
-                auto value = static_cast<std::uint32_t>(convert(wide, fp32, acc.get(i * std::ssize(cols) + j)));
-                if (epilogue.scale) value = epilogue.scale(value, row, col);
-                if (!epilogue.bias.empty()) {
-                    if (twice) value = static_cast<std::uint32_t>(convert(out_format, fp32, convert(fp32, out_format, value)));
-                    value = f32::add(value, epilogue.bias[col]);
-                }
-                out.set(i * std::ssize(cols) + j, convert(fp32, out_format, value));
-            }
-    });
-    if (const std::int64_t dropped = k - covered(kernel.plan); dropped > 0)
-        result.warnings.push_back("op " + request.id + ": kernel " + kernel.recipe->name + " leaves the last " + std::to_string(dropped) +
-                                  " of " + std::to_string(k) + " products out (a fault of the recorded library, reproduced)");
-    if (!result.selected && x.rank() != 2) {
-        std::vector<std::int64_t> shape = x.shape();
-        shape.back() = w.rows();
-        out = out.reshape(std::move(shape));
-    }
-    result.out[""] = std::move(out);
-    return result;
-}
-
 void check_matrix(const OpRequest& request, const Tensor& w, const char* name) {
     if (w.rank() != 2) request.fail(std::string("input ") + name + " must be a matrix, not " + describe(w));
 }
 
 /// A vector of n values widened to FP32.
 std::vector<std::uint32_t> widened(const OpRequest& request, const Tensor& vector, std::int64_t n, const char* name) {
-    if (vector.size() != n) request.fail(std::string("input ") + name + " must have " + std::to_string(n) + " elements, not " + describe(vector));
+    if (vector.size() != n)
+        request.fail(std::string("input ") + name + " must have " + std::to_string(n) + " elements, not " +
+                     describe(vector));
     std::vector<std::uint32_t> out(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i) out[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(convert(vector.format(), fp32, vector.get(i)));
+    for (std::int64_t i = 0; i < n; ++i)
+        out[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(convert(vector.format(), fp32, vector.get(i)));
     return out;
 }
 
+/// The last two dimensions exchanged.
 Tensor transposed(const Tensor& b) {
-    Tensor out(b.format(), {b.dim(1), b.dim(0)});
-    parallel_for(b.dim(1), 16, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t n = first; n < last; ++n)
-            for (std::int64_t k = 0; k < b.dim(0); ++k) out.set(n * b.dim(0) + k, b.get(k * b.dim(1) + n));
+    std::vector<std::int64_t> shape = b.shape();
+    std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+    const std::int64_t n = shape[shape.size() - 2], k = shape[shape.size() - 1];
+    Tensor out(b.format(), std::move(shape));
+    parallel_for(k == 0 ? 0 : b.size() / k, 16, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t row = first; row < last; ++row)
+            for (std::int64_t i = 0; i < k; ++i) out.set(row * k + i, b.get((row / n * k + i) * n + row % n));
     });
     return out;
 }
 
-}  // namespace
-
-GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const Format& b, std::int64_t k) {
-    GemmKernel kernel{};
-    kernel.recipe = request.kernel.empty() ? match_recipe(request.kernel_names) : &find_recipe(request.kernel);
-    if (kernel.recipe == nullptr) {
-        if (request.kernel_names.empty()) request.not_modelled("no kernel was recorded");
-        std::string names;
-        for (const std::string& name : request.kernel_names) names += (names.empty() ? "" : " + ") + name.substr(0, 120);
-        request.not_modelled("no recipe for the recorded kernel " + names);
-    }
-    if (kernel.recipe->families.empty()) request.not_modelled("kernel " + kernel.recipe->name + " is not a matrix product");
-    const int element_bits = a.storage_bits();
-    kernel.values = resolve(*kernel.recipe, recorded_values(request, *kernel.recipe), request.kernel_names, element_bits);
-    std::tie(kernel.rule, kernel.instruction_k) = find_instruction(request, kernel, {.d = fp32, .a = a, .b = b, .c = fp32});
-    kernel.plan = make_plan(*kernel.recipe, kernel.values, k);
-    return kernel;
+std::uint32_t real_parameter(const OpRequest& request, const std::string& name) {
+    if (request.params.has(name) && !request.in.contains("c")) request.fail(name + " needs an input c");
+    return fp32_from_real(request.params.real(name, 1.0));
 }
 
+/// Reads c, alpha and beta, and which epilogue ran. Returns whether the addend is a bias, added by the kernel's own
+/// bias epilogue; a bias that cuBLASLt's log does not name was a c: torch expands it and passes beta = 1.
+bool read_epilogue(
+    const OpRequest& request, std::int64_t batch, std::int64_t m, std::int64_t n, GemmEpilogue& epilogue) {
+    epilogue.alpha = real_parameter(request, "alpha");
+    epilogue.beta = real_parameter(request, "beta");
+    const bool bias = request.in.contains("bias"), c = request.in.contains("c");
+    if (bias && c) request.not_modelled("a bias and a c");
+    const std::string wanted = request.params.text("epilogue", "");
+    if (!wanted.empty() && wanted != "none" && wanted != "gelu")
+        request.params.fail("epilogue", "must be none or gelu");
+    bool gelu = wanted == "gelu", own_bias = bias;
+    if (request.cublaslt) {
+        const LogEpilogue logged = log_epilogue(*request.cublaslt);
+        if (logged.bias && !bias) request.fail("the cuBLASLt log has a bias, the op has none");
+        if (!wanted.empty() && logged.gelu != gelu) request.fail("params: epilogue contradicts the cuBLASLt log");
+        gelu = logged.gelu;
+        own_bias = logged.bias;
+    }
+    if (gelu) {
+        if (!request.gpu.mufu) request.not_modelled("the special functions of gpu " + request.gpu.name);
+        epilogue.gelu = &mufu(request.gpu);
+    }
+    if (bias || c) {
+        const Tensor& addend = request.input(bias ? "bias" : "c");
+        if (bias && addend.size() != n)
+            request.fail("input bias must have " + std::to_string(n) + " elements, not " + describe(addend));
+        try {
+            epilogue.addend = Addend(bias ? addend.reshape({n}) : addend, batch, m, n);
+        } catch (const InputError& error) {
+            request.fail(std::string("input c: ") + error.what());
+        }
+    }
+    return own_bias;
+}
+
+std::int64_t extent(const std::optional<InputPart>& part, std::int64_t count) { return part ? part->of : count; }
+
+}  // namespace
+
 OpResult run_linear(const OpRequest& request) {
-    constexpr std::array<std::string_view, 3> names{"x", "w", "bias?"};
+    constexpr std::array<std::string_view, 4> names{"x", "w", "bias?", "c?"};
     request.check_inputs(names);
-    const Tensor &x = request.input("x"), &w = request.input("w");
-    check_matrix(request, w, "w");
+    GemmOperands operands{request.input("x"), request.input("w")};
+    const Tensor &x = operands.x, &w = operands.w;
+    operands.batched = w.rank() == 3;
+    if (!operands.batched) check_matrix(request, w, "w");
+    if (operands.batched && (x.rank() != 3 || x.dim(0) != w.dim(0)))
+        request.fail("batches differ: x is " + describe(x) + ", w is " + describe(w));
     if (x.rank() < 1 || x.cols() != w.cols()) request.fail("K differs: x is " + describe(x) + ", w is " + describe(w));
-    const Format out_format = request.out_format.value_or(x.format());
-    Epilogue epilogue;
-    if (request.in.contains("bias")) epilogue.bias = widened(request, request.input("bias"), w.rows(), "bias");
-    return product(request, x, w, out_format, epilogue);
+    if (operands.batched) operands.batch = w.dim(0);
+    const std::int64_t m = operands.batched ? x.dim(1) : extent(request.x_part, x.rows()),
+                       n = operands.batched ? w.dim(1) : extent(request.w_part, w.rows());
+    GemmEpilogue epilogue;
+    const bool bias = read_epilogue(request, operands.batch, m, n, epilogue);
+    return gemm_product(request, operands, request.out_format.value_or(x.format()), std::move(epilogue), bias);
 }
 
 OpResult run_matmul(const OpRequest& request) {
-    constexpr std::array<std::string_view, 2> names{"a", "b"};
+    constexpr std::array<std::string_view, 3> names{"a", "b", "c?"};
     request.check_inputs(names);
-    const Tensor &a = request.input("a"), &b = request.input("b");
-    check_matrix(request, b, "b");
-    if (a.rank() < 1 || a.cols() != b.dim(0)) request.fail("K differs: a is " + describe(a) + ", b is " + describe(b));
-    return product(request, a, transposed(b), request.out_format.value_or(a.format()), {});
+    const bool adds = request.op == "addmm" || request.op == "baddbmm";
+    if (adds && !request.in.contains("c")) request.fail("missing input \"c\"");
+    Tensor a = request.input("a"), b = request.input("b");
+    const auto is_batch = [](const Tensor& t) { return t.rank() > 2; };
+    if ((request.op == "bmm" || request.op == "baddbmm") && (a.rank() != 3 || b.rank() != 3))
+        request.fail("a and b must have three dimensions");
+    const bool row = a.rank() == 1, column = b.rank() == 1;
+    if (a.rank() == 0 || b.rank() == 0) request.fail("a is " + describe(a) + ", b is " + describe(b));
+    if (row) a = a.reshape({1, a.size()});
+    if (column) b = b.reshape({b.size(), 1});
+    if (a.cols() != b.dim(b.rank() - 2)) request.fail("K differs: a is " + describe(a) + ", b is " + describe(b));
+    GemmOperands operands{a, transposed(b)};
+    operands.batched = is_batch(b);
+    if (operands.batched) {
+        std::vector<std::int64_t> lead = b.shape();
+        lead.resize(lead.size() - 2);
+        std::vector<std::int64_t> lead_a = a.shape();
+        lead_a.resize(lead_a.size() - 2);
+        if (lead_a != lead) request.not_modelled("a product of " + describe(a) + " and " + describe(b));
+        for (const std::int64_t extent_of_lead : lead) operands.batch *= extent_of_lead;
+    }
+    const std::int64_t m = operands.batched ? a.dim(a.rank() - 2) : a.rows(), n = b.cols();
+    GemmEpilogue epilogue;
+    read_epilogue(request, operands.batch, m, n, epilogue);
+    OpResult result =
+        gemm_product(request, operands, request.out_format.value_or(a.format()), std::move(epilogue), false);
+    Tensor& out = result.out[""];
+    if (row || column)
+        out = out.reshape(row && column ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{out.size()});
+    if (operands.batched && b.rank() > 3 && !result.selected) {
+        std::vector<std::int64_t> shape = b.shape();
+        shape[shape.size() - 2] = m;
+        out = out.reshape(std::move(shape));
+    }
+    return result;
 }
 
 OpResult run_scaled_linear(const OpRequest& request) {
@@ -178,16 +148,14 @@ OpResult run_scaled_linear(const OpRequest& request) {
     check_matrix(request, w, "w");
     if (x.rank() < 1 || x.cols() != w.cols()) request.fail("K differs: x is " + describe(x) + ", w is " + describe(w));
     if (!request.out_format) request.fail("out_dtype is missing");
+    const std::int64_t m = extent(request.x_part, x.rows()), n = extent(request.w_part, w.rows());
+    GemmEpilogue epilogue;
+    const bool bias = read_epilogue(request, 1, m, n, epilogue);
     const Tensor &x_scale = request.input("x_scale"), &w_scale = request.input("w_scale");
     const bool tensor_wise = x_scale.size() == 1 && w_scale.size() == 1;
-    const std::vector<std::uint32_t> s_x = widened(request, x_scale, tensor_wise ? 1 : x.rows(), "x_scale");
-    const std::vector<std::uint32_t> s_w = widened(request, w_scale, tensor_wise ? 1 : w.rows(), "w_scale");
-    Epilogue epilogue;
-    epilogue.scale = [&](std::uint32_t acc, std::size_t row, std::size_t col) {
-        return tensor_wise ? f32::mul(acc, f32::mul(s_x[0], s_w[0])) : f32::mul(f32::mul(acc, s_w[col]), s_x[row]);
-    };
-    if (request.in.contains("bias")) epilogue.bias = widened(request, request.input("bias"), w.rows(), "bias");
-    return product(request, x, w, *request.out_format, epilogue);
+    epilogue.row_scale = widened(request, x_scale, tensor_wise ? 1 : m, "x_scale");
+    epilogue.col_scale = widened(request, w_scale, tensor_wise ? 1 : n, "w_scale");
+    return gemm_product(request, {x, w}, *request.out_format, std::move(epilogue), bias);
 }
 
 }  // namespace bitreplay

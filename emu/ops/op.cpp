@@ -36,6 +36,22 @@ std::vector<std::string_view> op_names() {
     return out;
 }
 
+void OpRequest::take_kernel(const Params& spec) {
+    kernel = spec.text("kernel", "");
+    kernel_names = spec.texts("kernel_names");
+    if (spec.has("cublaslt")) {
+        const std::string line = spec.text("cublaslt", "");
+        try {
+            cublaslt = parse_cublaslt_log(line);
+        } catch (const InputError& error) {
+            spec.fail("cublaslt", error.what());
+        }
+    }
+    const Params more = spec.object("params");
+    for (const std::string& key : more.keys()) params.set(key, more.json_of(key));
+    spec.finish();
+}
+
 const Tensor& OpRequest::input(const std::string& name) const {
     const auto found = in.find(name);
     if (found == in.end()) fail("missing input \"" + name + "\"");

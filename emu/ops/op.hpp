@@ -10,8 +10,15 @@
 #include "arch/gpu.hpp"
 #include "emu/params.hpp"
 #include "emu/tensor.hpp"
+#include "reduction_trees/cublaslt_log.hpp"
 
 namespace bitreplay {
+
+/// The rows of a matrix that an input holds: row i is row index[i] of `of` rows.
+struct InputPart {
+    std::vector<std::int64_t> index;
+    std::int64_t of;
+};
 
 /// One op of a manifest, its tensors resolved. Batch dimensions are as recorded; FORMAT's shapes are checked by the op.
 struct OpRequest {
@@ -28,7 +35,16 @@ struct OpRequest {
     std::map<std::string, Tensor> recorded;
     /// Which part of the (single) output is needed: first dimension and last dimension; absent means all.
     std::optional<std::vector<std::int64_t>> rows, cols;
+    /// What cuBLASLt logged of a matrix product.
+    std::optional<CublasLtFields> cublaslt = std::nullopt;
+    /// Entries of the first dimension of an output [B, M, N]; rows then select from M.
+    std::optional<std::vector<std::int64_t>> batch = std::nullopt;
+    /// Where x or w holds only some rows of the recorded tensor: which.
+    std::optional<InputPart> x_part = std::nullopt, w_part = std::nullopt;
 
+    /// Takes over what a stage of this op recorded of its kernel: "kernel", "kernel_names", "cublaslt", and "params", which
+    /// join those that are there. Rejects other keys.
+    void take_kernel(const Params& spec);
     /// The input of that name; InputError "id: missing input" otherwise.
     const Tensor& input(const std::string& name) const;
     /// InputError about this op: "op id: reason".

@@ -102,3 +102,27 @@ TEST_CASE("fp32 kernels: every row equals the scalar functions, at every length"
     }
     CHECK(compared == static_cast<std::int64_t>(rows.size()) * 11 * 20204);
 }
+
+TEST_CASE("fp32 kernels: every row widens every fp16 code and transposes at every width") {
+    for (const Fp32Kernels* row : fp32_kernel_rows()) {
+        INFO(std::string(row->name));
+        std::vector<std::uint16_t> codes(0x10000);
+        for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint16_t>(i);
+        Words out(codes.size());
+        row->widen_fp16(reinterpret_cast<const std::byte*>(codes.data()), out.data(), out.size());
+        std::int64_t different = 0;
+        for (std::size_t i = 0; i < codes.size(); ++i) different += out[i] != convert(fp16, fp32, i) ? 1 : 0;
+        CHECK(different == 0);
+
+        for (const std::size_t columns : {16U, 32U, 48U, 64U}) {
+            const std::size_t n = 36, stride = 41;
+            const Words x = patterns(columns, columns * stride);
+            Words turned(n * columns);
+            row->transpose(x.data(), stride, n, turned.data(), columns);
+            different = 0;
+            for (std::size_t k = 0; k < n; ++k)
+                for (std::size_t j = 0; j < columns; ++j) different += turned[k * columns + j] != x[j * stride + k] ? 1 : 0;
+            CHECK(different == 0);
+        }
+    }
+}

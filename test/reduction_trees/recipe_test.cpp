@@ -67,6 +67,78 @@ TEST_CASE("recipe: CUTLASS takes the residue of K first, in each part") {
     CHECK_THROWS_AS(tree("cutlass.tensorop", {{"slices", n(2)}}, 120), NotModelled);
 }
 
+TEST_CASE("recipe: TF32 kernels") {
+    // K % 32 != 0: parts are multiples of 4: ceil(ceil(150 / 2) / 4) * 4 = 76; residue of 32 first
+    CHECK(tree("cutlass.tf32", {{"split_k", n(2)}}, 150, 32) == "(walk 0:12 12:76 + walk 76:86 86:150)");
+    CHECK(tree("cutlass.tf32", {{"split_k", n(2)}, {"reduction", std::string("inplace")}}, 128, 32) == "(walk 0:64 +r walk 64:128)");
+    // Tiles of 64 dealt out in turn, the last one short.
+    CHECK(tree("cublas.xmma_sm80_tf32", {{"split_k", n(2)}, {"tile_k", n(64)}}, 300, 32) ==
+          "(walk 0:64 128:192 256:300 + walk 64:128 192:256)");
+    CHECK(tree("cublas.xmma_sm90", {}, 300, 32) == "walk 0:300");
+    // Five tiles of 32 cut into two segments, the last added first.
+    const RecipeValues shared{{"segments", n(2)}, {"ctas", n(4)}, {"tile_m", n(64)}, {"tile_n", n(64)}, {"tile_k", n(32)}, {"cluster_m", n(1)}, {"swizzle", n(0)}};
+    CHECK(tree("cublas.xmma_sm90_segments", shared, 150, 32) == "(walk 64:150 + walk 0:64)");
+}
+
+TEST_CASE("recipe: FP16 accumulation") {
+    CHECK(tree("cutlass.fp16", {{"split_k", n(2)}, {"block_k", n(32)}}, 150) == "(walk 0:16 16:80 + walk 80:86 86:150)");
+    CHECK(tree("cublas.xmma_sm90_fp16", {}, 150) == "walk 0:150");
+    const Recipe* h16816 = match_recipe({"void cutlass::Kernel2<cutlass_80_tensorop_h16816gemm_128x64_32x6_tn_align2>(P)"});
+    REQUIRE(h16816 != nullptr);
+    CHECK(h16816->accumulator == "fp16");
+    const Recipe* xmma = match_recipe({"sm90_xmma_gemm_f16f16_f16f16_f16_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_on_kernel__5x_cublas"});
+    REQUIRE(xmma == &find_recipe("cublas.xmma_sm90_fp16_segments"));
+    CHECK(recipes_of(parse_cublaslt_log("algoId=23 computeType=COMPUTE_16F")) == std::vector<const Recipe*>{h16816});
+}
+
+TEST_CASE("recipe: the tiles of a partial round are shared, all others are not") {
+    const Recipe& recipe = find_recipe("cublas.xmma_sm90_segments");
+    const auto regions = [&](std::int64_t m, std::int64_t n_, std::int64_t ctas, std::int64_t cluster_m, std::int64_t swizzle) {
+        const RecipeValues values{{"segments", n(1)}, {"ctas", n(ctas)}, {"tile_m", n(10)}, {"tile_n", n(20)}, {"tile_k", n(32)},
+                                  {"cluster_m", n(cluster_m)}, {"swizzle", n(swizzle)}};
+        std::string out;
+        for (const OutputRegion& region : output_regions(recipe, values, m, n_))
+            out += "[" + std::to_string(region.rows.begin) + ":" + std::to_string(region.rows.end) + "," + std::to_string(region.cols.begin) + ":" +
+                   std::to_string(region.cols.end) + "]x" + std::to_string(std::get<std::int64_t>(region.values.at("segments")));
+        return out;
+    };
+    // 3 x 2 tiles: all shared by two CTAs each; a whole round; one and a half rounds, the last two tiles are (1, 1) and (2, .)
+    CHECK(regions(25, 40, 13, 1, 0) == "[0:25,0:40]x2");
+    CHECK(regions(25, 40, 6, 1, 0) == "[0:25,0:40]x1");
+    CHECK(regions(25, 40, 3, 1, 0) == "[0:25,0:40]x1");
+    CHECK(regions(25, 60, 5, 1, 0) == "[0:10,0:60]x1[10:20,0:40]x1[10:20,40:60]x1[20:25,0:60]x1");
+    // A cluster of two rows of tiles is walked column by column: 4 x 3 tiles, 8 of them whole.
+    CHECK(regions(40, 60, 8, 2, 0) == "[0:20,0:60]x1[20:40,0:20]x1[20:40,20:60]x2");
+    // Swizzled: bands of 8 rows of tiles, the second from the last column: 10 x 3 tiles, 26 of them whole.
+    CHECK(regions(100, 60, 26, 1, 1) == "[0:80,0:60]x1[80:100,0:40]x6[80:100,40:60]x1");
+    CHECK_THROWS_AS(regions(100, 60, 25, 1, 1), NotModelled);  // the round ends inside a column
+    CHECK_THROWS_AS(regions(250, 60, 50, 1, 1), NotModelled);  // the third band
+    CHECK_THROWS_AS(regions(30, 60, 8, 2, 0), NotModelled);    // a cluster reaches beyond the output
+    CHECK(output_regions(find_recipe("single_walk"), {}, 7, 9).size() == 1);
+}
+
+TEST_CASE("recipe: how bias, alpha and beta enter") {
+    using Order = RecipeAddend::Order;
+    const auto orders = [](const std::string& kernel, RecipeValues recorded = {}) {
+        const Recipe* recipe = match_recipe({kernel});
+        REQUIRE(recipe != nullptr);
+        const RecipeAddend* addend = find_addend(*recipe, resolve(*recipe, std::move(recorded), {kernel}, 16));
+        REQUIRE(addend != nullptr);
+        return addend->orders;
+    };
+    CHECK(orders("nvjet_sm90_tst_64x8_64x16_4x1_v_badd_TNT") == std::vector{Order::rounded});
+    CHECK(orders("nvjet_sm90_tst_64x8_64x16_4x1_v_bx_TNT") == std::vector{Order::fma_alpha});
+    CHECK(orders("nvjet_sm90_tst_64x8_64x16_4x1_v_bx_splitK_TNT", {{"split_k", n(2)}}) == std::vector{Order::fma_beta});
+    CHECK(find_addend(find_recipe("cublas.nvjet"), resolve(find_recipe("cublas.nvjet"), {}, {}, 16)) == nullptr);  // which kernel is not known
+    CHECK(orders("cutlass_75_wmma_tensorop_f16_s161616gemm_f16_32x32_64x1_tn_align1") == std::vector{Order::fma_beta});
+    CHECK(orders("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_64x1_tn_align2").size() == 3);  // not known: all must agree
+    CHECK(orders("cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_64x3_tn_align2", {{"split_k", n(2)}}) == std::vector{Order::fma_beta});
+    const Recipe& cutlass = find_recipe("cutlass.tensorop");
+    const RecipeBias* serial = find_bias(cutlass, resolve(cutlass, {{"split_k", n(2)}, {"reduction", std::string("inplace")}}, {}, 16));
+    REQUIRE(serial != nullptr);
+    CHECK(serial->add == RecipeBias::Add::first_part);
+}
+
 TEST_CASE("recipe: parameters come from the kernel name") {
     CHECK(named("nvjet_sm90_tst_128x16_64x11_4x1_v_bz_TNT").at("tile_k") == n(64));
     CHECK(named("nvjet_sm90_qqtst_64x8_128x16_1x2_h_bz_algo2_TNT", {}, 8).at("fast_accum") == n(0));

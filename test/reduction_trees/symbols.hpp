@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "reduction_trees/lanes.hpp"
+#include "reduction_trees/reduce.hpp"
 
 namespace bitreplay::test {
 
@@ -39,6 +41,42 @@ inline std::string symbolic(const LaneOrder& order) {
     fold_lanes(order, partials);
     return partials.p.at(0);
 }
+
+/// A plan's sum of the names of its summands, for reduce(); what is still +0 has no name, "r[…]" is a rounding to the
+/// result.
+struct PlanSymbols {
+    using Value = std::string;
+
+    static Value chain(Value sum, std::int64_t begin, std::int64_t end) {
+        for (std::int64_t k = begin; k < end; ++k) sum = Symbols::sum(sum, std::to_string(k));
+        return sum;
+    }
+    static Value chain(const Comb& comb) {
+        Value sum;
+        for (std::int64_t k = comb.first; k < comb.end; k += comb.stride) sum = chain(sum, k, std::min(comb.end, k + comb.vector));
+        return sum;
+    }
+
+    Value zero() const { return {}; }
+    Value walk(const Plan& plan, std::int64_t) const {
+        Value sum;
+        for (const Range& range : plan.ranges) sum = chain(sum, range.begin, range.end);
+        return sum;
+    }
+    Value lanes(const Plan& plan) const {
+        struct Partials : Symbols {
+            void start(std::int64_t lane, const Comb& comb) { at(lane) = PlanSymbols::chain(comb); }
+            void extend(std::int64_t lane, const Comb& comb) { at(lane) = sum(at(lane), PlanSymbols::chain(comb)); }
+        } partials;
+        partials.p.resize(static_cast<std::size_t>(partial_sums(plan)));
+        reduce_lanes(plan, partials);
+        return partials.p.front();
+    }
+    void add(Value& sum, const Value& part) const { sum = Symbols::sum(sum, part); }
+    void round(Value& value) const { value = "r[" + value + "]"; }
+};
+
+inline std::string symbolic(const Plan& plan) { return reduce(plan, PlanSymbols{}); }
 
 inline std::string left_to_right(const std::vector<std::string>& terms) {
     std::string out;

@@ -6,7 +6,6 @@ environment when the library loads.
 import bisect
 import json
 import os
-import re
 import tempfile
 
 LOG = os.environ.setdefault("CUBLASLT_LOG_FILE", os.path.join(tempfile.gettempdir(), f"cublaslt.{os.getpid()}.log"))
@@ -15,35 +14,7 @@ os.environ.setdefault("CUBLASLT_LOG_LEVEL", "5")
 import torch  # noqa: E402  (after the environment)
 from torch.profiler import ProfilerActivity, profile, record_function  # noqa: E402
 
-_MATMUL = re.compile(r"\[(cublasLt\w*Matmul)\]")
-_FIELD = {"algo": re.compile(r" algo=\[(.*?)\]"), "desc": re.compile(r" computeDesc=\[(.*?)\]")}
-_NOISE = re.compile(r"MATMUL_(?=TILE|STAGES)|REDUCTION_SCHEME_|CLUSTER_SHAPE_| \w+Pointer=0x[0-9a-f]+")
-_WORKSPACE = re.compile(r"workSpaceSizeInBytes=(\d+)")
-
-
-def parse_log(text):
-    """One entry for every matrix product that ran, in order."""
-    entries = []
-    for line in text.splitlines():
-        call = _MATMUL.search(line)
-        if not call or " algo=[" not in line:
-            continue
-        entry = {"fn": call.group(1)}
-        for name, pattern in _FIELD.items():
-            found = pattern.search(line)
-            entry[name] = _NOISE.sub("", found.group(1)) if found else ""
-        found = _WORKSPACE.search(line)
-        entry["ws"] = int(found.group(1)) if found else 0
-        entries.append(entry)
-    return entries
-
-
-def split_k(entries):
-    """SPLITK_NUM of the last matrix product in `entries`; 1 if the log names none, None if there is no entry."""
-    if not entries:
-        return None
-    found = re.search(r"numSplitsK=(\d+)", entries[-1]["algo"])
-    return int(found.group(1)) if found else 1
+from cublaslt_log import parse_log, split_k  # noqa: E402, F401  (split_k for those who import this module)
 
 
 class Recorder:

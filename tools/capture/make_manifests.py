@@ -13,6 +13,9 @@ import os
 import re
 import struct
 
+from cublaslt_log import log_line
+from gemm_cases import products, synthetic
+
 PAST = ("k_cache", "v_cache")  # post-rotary keys and values [kv heads, cached, head dim] that precede the new tokens
 
 
@@ -22,26 +25,9 @@ def write(path, manifest):
         f.write("\n")
 
 
-def synthetic(seed, exp2, dtype, shape, **more):
-    return {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
-
-
-def log_field(log, name):
-    found = re.search(name + r"=(\S+)", log["algo"])
-    return found.group(1) if found else None
-
-
-def gemm_kernel(names, log):
-    """kernel_names and params of one matrix product."""
-    params = {}
-    if log:
-        split = log_field(log[-1], "numSplitsK")
-        if split:
-            params["split_k"] = int(split)
-        reduction = log_field(log[-1], "reductionScheme")
-        if reduction and not names[0].startswith("nvjet"):
-            params["reduction"] = reduction.lower()
-    return {"kernel_names": names, "params": params}
+def gemm_kernel(names, entry):
+    """What was recorded of one matrix product."""
+    return {"kernel_names": names, "cublaslt": log_line(entry)}
 
 
 def layer_stage(linear):
@@ -77,9 +63,9 @@ def layer_manifests(capture, payload):
     elif capture["impl"] == "eager":
         params["attention"] = "eager"
         log = capture["attention_ltlog"]
-        products = [k for k in attention if "gemm" in k.lower() or "nvjet" in k or "splitKreduce" in k]
+        products = [k for k in attention if re.search("gemm|gemv|nvjet|dot_kernel|reduce_1Block|splitKreduce", k)]
         for stage, entry, names in zip(("scores", "context"), log, split_products(products)):
-            params["kernels"][stage] = gemm_kernel(names, [entry])
+            params["kernels"][stage] = gemm_kernel(names, entry)
     else:
         params["attention"] = attention[0]
     if capture["cached"]:
@@ -109,7 +95,7 @@ def split_products(names):
     """Groups kernel names into matrix products: a product's reduction follows it."""
     groups = []
     for name in names:
-        if groups and "splitKreduce" in name:
+        if groups and ("splitKreduce" in name or "reduce_1Block" in name):
             groups[-1].append(name)
         else:
             groups.append([name])
@@ -137,35 +123,7 @@ def gemm(args):
     if args.without:
         with open(args.without) as f:
             left_out = {op["id"] for op in json.load(f)["not_modelled"]}
-    tensors, ops = {}, []
-    for c in cases:
-        if c["B"] or "error" in c or c["tag"].startswith(("tf32", "fp32", "fp64", "addmm")):
-            continue  # no op of version 1 names these
-        name = c["key"]
-        wdtype = c.get("wdtype", c["indtype"])
-        tensors[name + ".x"] = synthetic(c["xseed"], c["xexp"], c["indtype"], [c["M"], c["K"]], mirror="even")
-        # `_nn` cases multiply by a transposed copy: the same sums
-        tensors[name + ".w"] = synthetic(c["wseed"], c["wexp"], wdtype, [c["N"], c["K"]], mirror="odd")
-        tensors[name + ".y"] = {"file": payload, "key": name}
-        op = {"id": f"{name}_{c['tag']}_{c['M']}x{c['N']}x{c['K']}", "op": "linear",
-              "in": {"x": name + ".x", "w": name + ".w"}, "out": name + ".out", "out_dtype": c["dtype"],
-              "expect": {"tensor": name + ".y", "rows": c["rows"], "cols": c["cols"]}}
-        products = [k[0] for k in c["kernels"] if not k[0].startswith("void at::native")]
-        op.update(gemm_kernel(products, c["ltlog"]))
-        if "bias" in c:
-            tensors[name + ".b"] = synthetic(c["bias"][0], c["bias"][1], c["indtype"], [c["N"]])
-            op["in"]["bias"] = name + ".b"
-        if c["tag"] == "scaled":
-            op["op"] = "scaled_linear"
-            for key, seed, extent in (("x_scale", c["sa"], c["M"]), ("w_scale", c["sb"], c["N"])):
-                tensors[f"{name}.{key}"] = synthetic(seed, -3, "fp32", [extent if c["rowwise"] else 1], plus=1.0)
-                op["in"][key] = f"{name}.{key}"
-            op["params"]["fast_accum"] = int(c["fast"])
-        if op["id"] in left_out:
-            for key in [key for key in tensors if key.startswith(name + ".")]:
-                del tensors[key]
-            continue
-        ops.append(op)
+    tensors, ops = products(cases, lambda key: {"file": payload, "key": key}, skip=left_out)
     write(args.out, {"bitreplay": 1, "gpu": "h200", "software": {"torch": "2.11.0+cu130", "cublasLt": "13.1"},
                      "tensors": tensors, "ops": ops})
     print(len(ops), "of", len(cases), "cases")

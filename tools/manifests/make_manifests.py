@@ -15,6 +15,9 @@ import struct
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "capture"))
+from gemm_cases import products, synthetic  # noqa: E402  (after the path)
+
 ALGORITHMS = Path(__file__).resolve().parents[2] / "testdata/h200/gemm/relog.json"
 SHORT = {"F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2"}
 
@@ -26,8 +29,17 @@ def header(path):
     return entries, entries.pop("__metadata__", {})
 
 
-def synthetic(seed, exp2, dtype, shape, **more):
-    return {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
+def write_values(path, values):
+    """A safetensors file of (dtype, shape, bytes) by name."""
+    entries, at = {}, 0
+    for name, (dtype, shape, data) in values.items():
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(entries).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for _, _, data in values.values():
+            f.write(data)
 
 
 class Writer:
@@ -119,6 +131,21 @@ def gemm(folder, writer, options):
     writer.write("gemm", "h200", tensors, ops, {"torch": "2.11.0+cu130", "cuda": "13.0"})
 
 
+def gemm2(folder, writer, _):
+    """Matrix products off the beaten path: sampled outputs, cuBLASLt's log beside the kernel names."""
+    with open(folder / "gemm2.json") as f:
+        cases = json.load(f)
+    values = {}
+
+    def note(name, *what):
+        values[name] = what
+        return {"file": "gemm2.values.safetensors", "key": name}
+
+    tensors, ops = products(cases, lambda key: writer.stored(folder / "gemm2.safetensors", key), note)
+    write_values(writer.out / "gemm2.values.safetensors", values)
+    writer.write("gemm2", "h200", tensors, ops, {"torch": "2.11.0+cu130", "cublasLt": "13.1"})
+
+
 def kinds_in(folder):
     """Kinds of captures in this folder, by the files they consist of."""
     if any(folder.glob("*_fp16.safetensors")) and (folder / "LICENCE").exists():
@@ -127,6 +154,8 @@ def kinds_in(folder):
         yield instructions
     if (folder / "gemm.json").exists():
         yield gemm
+    if (folder / "gemm2.json").exists():
+        yield gemm2
 
 
 def main():

@@ -1,0 +1,253 @@
+#include "emu/ops/gemm_product.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "arch/dot.hpp"
+#include "emu/fp32_rows.hpp"
+#include "emu/gemm.hpp"
+#include "emu/ops/gemm_kernel.hpp"
+#include "emu/ops/torch_private.hpp"
+#include "emu/parallel.hpp"
+#include "emu/simd/fp32_kernels.hpp"
+#include "formats/convert.hpp"
+
+namespace bitreplay {
+namespace {
+
+std::vector<std::int64_t> all(std::int64_t count) {
+    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
+    std::iota(out.begin(), out.end(), std::int64_t{0});
+    return out;
+}
+
+void check_indices(const OpRequest& request,
+                   std::span<const std::int64_t> indices,
+                   std::int64_t count,
+                   const char* what) {
+    for (const std::int64_t i : indices)
+        if (i < 0 || i >= count) request.fail(std::string(what) + " " + std::to_string(i) + " is outside the output");
+}
+
+/// One entry of a batch: a matrix that shares the batch's memory.
+Tensor entry_of(const Tensor& batch, std::int64_t entry) {
+    if (batch.rank() == 2) return batch;
+    const std::size_t rank = batch.rank();
+    const std::int64_t rows = batch.dim(rank - 2), cols = batch.dim(rank - 1);
+    const auto bytes = static_cast<std::size_t>(rows * cols * batch.element_bytes());
+    const auto owner = std::make_shared<const Tensor>(batch);
+    return {
+        batch.format(), {rows, cols}, owner->bytes().subspan(static_cast<std::size_t>(entry) * bytes, bytes), owner};
+}
+
+/// The matrix with every element rounded to the nearest code of `format`.
+Tensor rounded_to(const Format& format, const Tensor& x) {
+    if (x.format() == format) return x;
+    Tensor out(format, x.shape());
+    parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first * x.cols(); i < last * x.cols(); ++i)
+            out.set(i, convert(x.format(), format, x.get(i)));
+    });
+    return out;
+}
+
+/// alpha·x, rounded to FP32.
+Tensor scaled(std::uint32_t alpha, const Tensor& x) {
+    Tensor out(fp32, x.shape());
+    parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
+        std::vector<std::uint32_t> row(static_cast<std::size_t>(x.cols()));
+        for (std::int64_t i = first; i < last; ++i) {
+            load_fp32(x, i * x.cols(), row);
+            fp32_kernels().mul_scalar(row.data(), alpha, row.data(), row.size());
+            store_fp32(out, i * x.cols(), row);
+        }
+    });
+    return out;
+}
+
+/// The parts of an output that are needed, as positions in x and w and as places in the whole output.
+struct Needed {
+    std::vector<std::int64_t> rows, cols, rows_of_output, cols_of_output;
+};
+
+std::vector<std::int64_t> places(const std::vector<std::int64_t>& positions, const std::optional<InputPart>& part) {
+    if (!part) return positions;
+    std::vector<std::int64_t> out;
+    for (const std::int64_t i : positions) out.push_back(part->index[static_cast<std::size_t>(i)]);
+    return out;
+}
+
+/// Computes the needed outputs of one entry of a batch.
+class EntryProduct {
+public:
+    EntryProduct(const OpRequest& request, const GemmKernel& kernel, const GemmEpilogue& epilogue, const Format& result)
+        : request_(request), kernel_(kernel), epilogue_(epilogue), result_(result) {}
+
+    Tensor operator()(
+        const Tensor& x, const Tensor& w, std::int64_t entry, const Needed& needed, std::int64_t& left_out) const {
+        const std::int64_t m = request_.x_part ? request_.x_part->of : x.rows(),
+                           n = request_.w_part ? request_.w_part->of : w.rows();
+        const std::vector<OutputRegion> regions = output_regions(*kernel_.recipe, kernel_.values, m, n);
+        const Tensor a = rounded_to(kernel_.rule->types.a, x), b = rounded_to(kernel_.rule->types.b, w);
+        if (regions.size() == 1) return region(a, b, entry, needed, regions.front(), left_out);
+        Tensor out(result_, {std::ssize(needed.rows), std::ssize(needed.cols)});
+        for (const OutputRegion& where : regions) {
+            Needed inside;
+            const std::vector<std::int64_t> rows =
+                pick(needed.rows, needed.rows_of_output, where.rows, inside.rows, inside.rows_of_output);
+            const std::vector<std::int64_t> cols =
+                pick(needed.cols, needed.cols_of_output, where.cols, inside.cols, inside.cols_of_output);
+            if (rows.empty() || cols.empty()) continue;
+            const Tensor part = region(a, b, entry, inside, where, left_out);
+            std::int64_t at = 0;
+            for (const std::int64_t i : rows)
+                for (const std::int64_t j : cols) out.set(i * out.cols() + j, part.get(at++));
+        }
+        return out;
+    }
+
+private:
+    /// Copies the positions and places that lie in `range`; returns where they stood.
+    static std::vector<std::int64_t> pick(const std::vector<std::int64_t>& positions,
+                                          const std::vector<std::int64_t>& of_output,
+                                          const Range& range,
+                                          std::vector<std::int64_t>& picked,
+                                          std::vector<std::int64_t>& picked_of_output) {
+        std::vector<std::int64_t> out;
+        for (std::size_t i = 0; i < positions.size(); ++i) {
+            if (of_output[i] < range.begin || of_output[i] >= range.end) continue;
+            picked.push_back(positions[i]);
+            picked_of_output.push_back(of_output[i]);
+            out.push_back(static_cast<std::int64_t>(i));
+        }
+        return out;
+    }
+
+    Tensor region(const Tensor& x,
+                  const Tensor& w,
+                  std::int64_t entry,
+                  const Needed& needed,
+                  const OutputRegion& where,
+                  std::int64_t& left_out) const {
+        const Plan plan = make_plan(*kernel_.recipe, where.values, x.cols());
+        left_out = std::max(left_out, x.cols() - covered(plan));
+        GemmTask task{*kernel_.rule, kernel_.instruction_k, plan, x, w, result_, needed.rows, needed.cols};
+        // Without an epilogue the accumulator is only rounded: narrower fp16 accumulators pass through fp32 exactly.
+        if (epilogue_.empty()) return gemm_rounded(task, result_);
+        const EpiloguePlace place{entry, needed.rows_of_output, needed.cols_of_output};
+        std::vector<Tensor> parts;
+        if (!epilogue_.needs_parts() || plan.kind == Plan::Kind::walk) {
+            parts.push_back(gemm_accumulators(task));
+            return apply_epilogue(epilogue_, parts, place, result_);
+        }
+        constexpr Merge serial{.order = Merge::Order::first_to_last,
+                               .from_zero = false,
+                               .parts = Merge::Precision::accumulator,
+                               .sums = Merge::Precision::result};
+        if (!(plan.merge == serial)) throw NotModelled("an addend in the first part of kernel " + kernel_.recipe->name);
+        for (const Plan& part : plan.parts) {
+            const GemmTask one{*kernel_.rule, kernel_.instruction_k, part, x, w, result_, needed.rows, needed.cols};
+            parts.push_back(gemm_accumulators(one));
+        }
+        return apply_epilogue(epilogue_, parts, place, result_);
+    }
+
+    const OpRequest& request_;
+    const GemmKernel& kernel_;
+    const GemmEpilogue& epilogue_;
+    const Format& result_;
+};
+
+bool is_one(std::uint32_t x) noexcept { return x == 0x3F800000; }
+
+/// Checks the addend against what the recipe says and fills in how it is added.
+void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
+    const Recipe& recipe = *kernel.recipe;
+    if (epilogue.gelu != nullptr && !has_gelu(recipe, kernel.values))
+        request.not_modelled("kernel " + recipe.name + " with GELU");
+    if (epilogue.addend.empty()) return;
+    if (kernel.rule->types.d == fp64) request.not_modelled("kernel " + recipe.name + " with an addend in FP64");
+    if (is_bias) {
+        const RecipeBias* bias = find_bias(recipe, kernel.values);
+        if (bias == nullptr) request.not_modelled("kernel " + recipe.name + " with a bias");
+        epilogue.bias = bias->add;
+        return;
+    }
+    const RecipeAddend* addend = find_addend(recipe, kernel.values);
+    if (addend == nullptr) request.not_modelled("kernel " + recipe.name + " with an addend c");
+    epilogue.orders = addend->orders;
+    for (const RecipeAddend::Order order : addend->orders) {
+        const bool alpha = order != RecipeAddend::Order::first_part || is_one(epilogue.alpha);
+        const bool beta = (order != RecipeAddend::Order::first_part && order != RecipeAddend::Order::rounded) ||
+                          is_one(epilogue.beta);
+        if (!alpha || !beta) request.not_modelled("kernel " + recipe.name + " with these alpha and beta");
+    }
+}
+
+}  // namespace
+
+OpResult gemm_product(const OpRequest& request,
+                      const GemmOperands& operands,
+                      const Format& out_format,
+                      GemmEpilogue epilogue,
+                      bool is_bias) {
+    Tensor x = operands.x;
+    const Tensor& w = operands.w;
+    const std::int64_t k = x.cols();
+    if (k == 0) request.fail("K is 0");
+    GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), k);
+    choose_orders(request, kernel, is_bias, epilogue);
+    if (epilogue.scales_x()) {
+        x = scaled(epilogue.alpha, x);
+        kernel.rule = cuda_core_rule(fp32, w.format());
+    }
+    request.params.finish();
+
+    OpResult result;
+    // Without a batch, the rows of an output [B, M, N] name its first dimension: then, as where a batch is named of
+    // folded rows, everything is computed and the caller selects.
+    const bool whole = (request.rows || request.cols || request.batch) && operands.batched != request.batch.has_value();
+    result.selected = !whole && (request.rows || request.cols || request.batch);
+    const std::int64_t m = operands.batched ? x.dim(x.rank() - 2) : x.rows(), n = w.dim(w.rank() - 2);
+    const bool rows = request.rows && !whole, cols = request.cols && !whole;
+    Needed needed{rows ? *request.rows : all(m), cols ? *request.cols : all(n), {}, {}};
+    const std::vector<std::int64_t> entries = request.batch && !whole ? *request.batch : all(operands.batch);
+    check_indices(request, needed.rows, m, "row");
+    check_indices(request, needed.cols, n, "column");
+    check_indices(request, entries, operands.batch, "batch entry");
+    needed.rows_of_output = places(needed.rows, request.x_part);
+    needed.cols_of_output = places(needed.cols, request.w_part);
+
+    const EntryProduct compute(request, kernel, epilogue, out_format);
+    std::int64_t left_out = 0;
+    std::vector<std::int64_t> shape{std::ssize(needed.rows), std::ssize(needed.cols)};
+    Tensor out;
+    as_op(request, [&] {
+        if (!operands.batched) {
+            out = compute(x.reshape({m, k}), w, 0, needed, left_out);
+            return;
+        }
+        shape.insert(shape.begin(), std::ssize(entries));
+        out = Tensor(out_format, shape);
+        std::size_t at = 0;
+        for (const std::int64_t entry : entries) {
+            const Tensor one = compute(entry_of(x, entry), entry_of(w, entry), entry, needed, left_out);
+            std::memcpy(out.mutable_bytes().data() + at, one.bytes().data(), one.bytes().size());
+            at += one.bytes().size();
+        }
+    });
+    if (left_out > 0)
+        result.warnings.push_back("op " + request.id + ": kernel " + kernel.recipe->name + " leaves the last " +
+                                  std::to_string(left_out) + " of " + std::to_string(k) +
+                                  " products out (a fault of the recorded library, reproduced)");
+    if (!result.selected && !operands.batched && x.rank() != 2) {
+        shape = x.shape();
+        shape.back() = n;
+        out = out.reshape(std::move(shape));
+    }
+    result.out[""] = std::move(out);
+    return result;
+}
+
+}  // namespace bitreplay

@@ -1,0 +1,248 @@
+// Which recipe ran and under which parameters: from kernel names, cuBLASLt's log and what a manifest records.
+
+#include <algorithm>
+#include <charconv>
+#include <regex>
+
+#include "formats/error.hpp"
+#include "reduction_trees/recipe.hpp"
+
+namespace bitreplay {
+namespace {
+
+bool applies(const RecipeValues& when, const RecipeValues& values) {
+    return std::all_of(
+        when.begin(), when.end(), [&](const auto& item) { return values.at(item.first) == item.second; });
+}
+
+std::string text_of(const RecipeValue& value) {
+    return std::holds_alternative<std::string>(value) ? std::get<std::string>(value)
+                                                      : std::to_string(std::get<std::int64_t>(value));
+}
+
+bool any_match(const std::vector<std::string>& globs, std::string_view text) {
+    return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return glob_match(glob, text); });
+}
+
+/// What the kernel name says about a parameter, if it does.
+std::optional<RecipeValue> from_name(const RecipeParam& param, const std::string& kernel) {
+    for (const auto& [glob, value] : param.name_globs)
+        if (glob_match(glob, kernel)) return value;
+    std::smatch match;
+    if (param.name_regex.empty() || !std::regex_search(kernel, match, std::regex(param.name_regex)))
+        return std::nullopt;
+    const std::string found = match[1].str();
+    if (!param.words.empty()) return found;
+    std::int64_t value = 0;
+    std::from_chars(found.data(), found.data() + found.size(), value);
+    return value;
+}
+
+bool allows(const RecipeParam& param, const RecipeValue& value) {
+    if (const auto* word = std::get_if<std::string>(&value))
+        return std::find(param.words.begin(), param.words.end(), *word) != param.words.end();
+    const std::int64_t number = std::get<std::int64_t>(value);
+    return param.words.empty() && number >= param.low && number <= param.high;
+}
+
+void check_value(const Recipe& recipe, const RecipeParam& param, const RecipeValue& value) {
+    if (allows(param, value)) return;
+    std::string allowed = std::to_string(param.low) + " to " + std::to_string(param.high);
+    if (!param.words.empty()) {
+        allowed.clear();
+        for (const std::string& word : param.words) allowed += (allowed.empty() ? "" : ", ") + word;
+    }
+    throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(value) + " is not one of " +
+                     allowed);
+}
+
+/// What the log says about a parameter, if it does; a field that is left out counts only if `absent_counts`.
+std::optional<RecipeValue> from_log(const Recipe& recipe,
+                                    const RecipeParam& param,
+                                    const CublasLtFields& log,
+                                    bool absent_counts) {
+    if (!param.log) return std::nullopt;
+    const LogSource& source = *param.log;
+    const auto field = log.find(source.field);
+    if (field == log.end()) {
+        if (source.absent && !absent_counts)
+            throw InputError("kernel " + recipe.name + ": the cuBLASLt log has no " + source.field +
+                             ", but the kernel names need it");
+        return source.absent;
+    }
+    const std::string& text = field->second;
+    const auto unknown = [&] {
+        return NotModelled("kernel " + recipe.name + ": cuBLASLt's " + source.field + "=" + text.substr(0, 40) +
+                           " is not modelled");
+    };
+    if (!source.values.empty()) {
+        const auto known = source.values.find(text);
+        if (known == source.values.end()) throw unknown();
+        return known->second;
+    }
+    std::string digits = text;
+    if (!source.regex.empty()) {
+        std::smatch match;
+        if (!std::regex_search(text, match, std::regex(source.regex))) return std::nullopt;
+        digits = match[1].str();
+    }
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || !allows(param, value)) throw unknown();
+    return value;
+}
+
+/// Sets what the table says of the value of its parameter.
+void apply(const Recipe& recipe, const RecipeTable& table, RecipeValues& values) {
+    const std::int64_t key = std::get<std::int64_t>(values.at(table.param));
+    for (const RecipeTable::Row& row : table.rows) {
+        if (std::find(row.values.begin(), row.values.end(), key) == row.values.end()) continue;
+        for (const auto& [name, value] : row.set)
+            if (const auto& [at, added] = values.emplace(name, value); !added && at->second != value)
+                throw InputError("kernel " + recipe.name + ": " + name + " = " + text_of(at->second) + " contradicts " +
+                                 table.param + " = " + std::to_string(key));
+        return;
+    }
+    throw NotModelled("kernel " + recipe.name + ": " + table.param + " = " + std::to_string(key) + " is not modelled");
+}
+
+}  // namespace
+
+const RecipeParam* Recipe::find_param(std::string_view param) const noexcept {
+    for (const RecipeParam& item : params)
+        if (item.name == param) return &item;
+    return nullptr;
+}
+
+const Recipe* match_recipe(const std::vector<std::string>& kernel_names) {
+    for (const Recipe& recipe : recipes()) {
+        const auto main = std::count_if(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
+            return any_match(recipe.kernels, name);
+        });
+        const auto beside = std::count_if(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
+            return !any_match(recipe.kernels, name) && any_match(recipe.companions, name);
+        });
+        if (main == 1 && main + beside == std::ssize(kernel_names)) return &recipe;
+    }
+    return nullptr;
+}
+
+bool fits_log(const Recipe& recipe, const CublasLtFields& log) {
+    const std::string& algorithm = log.at("algoId");
+    const auto compute = log.find("computeType");
+    return std::any_of(recipe.algorithms.begin(),
+                       recipe.algorithms.end(),
+                       [&](std::int64_t id) { return std::to_string(id) == algorithm; }) &&
+           (recipe.compute.empty() || compute == log.end() ||
+            std::find(recipe.compute.begin(), recipe.compute.end(), compute->second) != recipe.compute.end());
+}
+
+std::vector<const Recipe*> recipes_of(const CublasLtFields& log) {
+    std::vector<const Recipe*> out;
+    for (const Recipe& recipe : recipes())
+        if (fits_log(recipe, log)) out.push_back(&recipe);
+    return out;
+}
+
+RecipeValues resolve(const Recipe& recipe,
+                     RecipeValues recorded,
+                     const std::vector<std::string>& kernel_names,
+                     int element_bits,
+                     const CublasLtFields* log) {
+    for (const auto& [name, value] : recorded) {
+        const RecipeParam* param = recipe.find_param(name);
+        if (param == nullptr) throw InputError("kernel " + recipe.name + ": unknown parameter \"" + name + "\"");
+        check_value(recipe, *param, value);
+    }
+    std::string kernel;
+    for (const std::string& name : kernel_names)
+        if (any_match(recipe.kernels, name)) kernel = name;
+    // std::regex recurses along what it matches; the longest names of cuBLAS have about 800 characters.
+    if (kernel.size() > 4000) throw InputError("a kernel name of " + std::to_string(kernel.size()) + " characters");
+    const auto fill = [&](const RecipeParam& param) {
+        const std::optional<RecipeValue> named = kernel.empty() ? std::nullopt : from_name(param, kernel);
+        const bool required = std::any_of(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
+            return any_match(param.required_if, name);
+        });
+        const std::optional<RecipeValue> logged =
+            log == nullptr ? std::nullopt : from_log(recipe, param, *log, !required);
+        if (named && logged && *named != *logged)
+            throw InputError("kernel " + recipe.name + ": the cuBLASLt log says " + param.name + " = " +
+                             text_of(*logged) + ", the kernel name " + kernel + " another");
+        const auto found = recorded.find(param.name);
+        if (found != recorded.end()) {
+            if (named && *named != found->second)
+                throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(found->second) +
+                                 " contradicts the kernel name " + kernel);
+            if (logged && *logged != found->second)
+                throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(found->second) +
+                                 " contradicts the cuBLASLt log: " + text_of(*logged));
+            return;
+        }
+        if (logged) {
+            recorded[param.name] = *logged;
+            return;
+        }
+        if (required)
+            throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded for " + kernel);
+        if (named) {
+            check_value(recipe, param, *named);
+            recorded[param.name] = *named;
+        } else if (param.needs_name && log != nullptr && kernel_names.empty()) {
+            throw NotModelled("kernel " + recipe.name + ": " + param.name +
+                              " was not recorded, and only a kernel name tells it");
+        } else if (param.fallback_bits != 0) {
+            recorded[param.name] = param.fallback_bits / element_bits;
+        } else if (param.fallback) {
+            recorded[param.name] = *param.fallback;
+        } else {
+            throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded");
+        }
+    };
+    for (const RecipeTable& table : recipe.tables) {
+        fill(*recipe.find_param(table.param));
+        apply(recipe, table, recorded);
+    }
+    for (const RecipeParam& param : recipe.params) fill(param);
+    recorded["element_bits"] = std::int64_t{element_bits};
+    return recorded;
+}
+
+const RecipeBias* find_bias(const Recipe& recipe, const RecipeValues& values) noexcept {
+    for (const RecipeBias& bias : recipe.bias)
+        if (applies(bias.when, values)) return &bias;
+    return nullptr;
+}
+
+const RecipeAddend* find_addend(const Recipe& recipe, const RecipeValues& values) noexcept {
+    for (const RecipeAddend& addend : recipe.addend)
+        if (applies(addend.when, values)) return &addend;
+    return nullptr;
+}
+
+bool has_gelu(const Recipe& recipe, const RecipeValues& values) noexcept {
+    return std::any_of(
+        recipe.gelu.begin(), recipe.gelu.end(), [&](const RecipeValues& when) { return applies(when, values); });
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) noexcept {
+    std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
+    while (t < text.size()) {
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = t;
+        } else if (p < pattern.size() && pattern[p] == text[t]) {
+            ++p;
+            ++t;
+        } else if (star != std::string_view::npos) {
+            p = star + 1;
+            t = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern.size() && pattern[p] == '*') ++p;
+    return p == pattern.size();
+}
+
+}  // namespace bitreplay

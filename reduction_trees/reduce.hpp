@@ -1,0 +1,79 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "reduction_trees/plan.hpp"
+
+namespace bitreplay {
+
+/// Evaluates a plan. `sums` provides a Value (a sum, or many sums at once) and
+///   Value zero()
+///   Value walk(const Plan& walk, std::int64_t leaf): one accumulator from +0; leaf: its place among leaves()
+///   Value lanes(const Plan& lanes): for instance by reduce_lanes()
+///   void add(Value& sum, const Value& part)
+///   void round(Value& value): to the kernel's result format
+template <class Sums>
+typename Sums::Value reduce(const Plan& plan, const Sums& sums, std::int64_t leaf = 0) {
+    if (plan.kind == Plan::Kind::walk) return sums.walk(plan, leaf);
+    if (plan.kind == Plan::Kind::lanes) return sums.lanes(plan);
+    std::vector<std::int64_t> first_leaf;
+    for (const Plan& part : plan.parts) {
+        first_leaf.push_back(leaf);
+        leaf += leaves(part);
+    }
+    typename Sums::Value sum = sums.zero();
+    bool first = !plan.merge.from_zero;
+    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+        const std::size_t at = plan.merge.order == Merge::Order::last_to_first ? plan.parts.size() - 1 - i : i;
+        typename Sums::Value part = reduce(plan.parts[at], sums, first_leaf[at]);
+        if (plan.merge.parts == Merge::Precision::result) sums.round(part);
+        if (first)
+            sum = std::move(part);
+        else
+            sums.add(sum, part);
+        first = false;
+        if (plan.merge.sums == Merge::Precision::result) sums.round(sum);
+    }
+    return sum;
+}
+
+/// Summands first, first + 1, … (`vector` of them), then the same `stride` further on, and so on, all below end.
+struct Comb {
+    std::int64_t first, end, vector, stride;
+};
+
+/// Lanes that have summands; the partial sums that `partials` must hold: also those that the folds fill up with zeros.
+inline std::int64_t used_lanes(const Plan& plan) noexcept {
+    const std::int64_t summands = plan.ranges.front().end - plan.ranges.front().begin;
+    return std::min(plan.lanes.count, (summands + plan.lanes.vector - 1) / plan.lanes.vector);
+}
+inline std::int64_t partial_sums(const Plan& plan) noexcept {
+    std::int64_t count = used_lanes(plan);
+    for (const LaneFold& fold : plan.lanes.folds) count = std::max(count, fold.outer * fold.terms * fold.inner);
+    return count;
+}
+
+/// Evaluates lanes; the result is partial sum 0. `partials` provides what fold_lanes() needs and
+///   start(lane, const Comb&): p[lane] = the chain of these summands from +0
+///   extend(lane, const Comb&): p[lane] += such a chain
+template <class Partials>
+void reduce_lanes(const Plan& plan, Partials& partials) {
+    const auto [begin, end] = plan.ranges.front();
+    const Lanes& lanes = plan.lanes;
+    const std::int64_t round = lanes.count * lanes.vector, chunk = lanes.chunk == 0 ? end - begin : lanes.chunk;
+    for (std::int64_t from = begin; from < end; from += chunk) {
+        const std::int64_t to = std::min(end, from + chunk);
+        for (std::int64_t lane = 0, first = from; lane < lanes.count && first < to; ++lane, first += lanes.vector) {
+            const Comb comb{first, to, lanes.vector, round};
+            if (from == begin)
+                partials.start(lane, comb);
+            else
+                partials.extend(lane, comb);
+        }
+    }
+    fold_lanes(plan.lanes.folds, partials);
+}
+
+}  // namespace bitreplay

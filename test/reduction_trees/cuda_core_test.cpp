@@ -1,0 +1,214 @@
+// The order in which each CUDA-core kernel adds, spelled out: the tree of names that a plan builds against one written
+// down here from the kernel's description (MODELS 2b).
+
+#include <catch2/catch.hpp>
+
+#include "formats/error.hpp"
+#include "reduction_trees/recipe.hpp"
+#include "test/reduction_trees/symbols.hpp"
+
+using namespace bitreplay;
+using test::left_to_right;
+using test::Symbols;
+
+namespace {
+
+using Terms = std::vector<std::string>;
+
+RecipeValue n(std::int64_t value) { return value; }
+RecipeValue word(const char* text) { return std::string(text); }
+
+Plan plan_of(const std::string& recipe, const RecipeValues& recorded, std::int64_t k) {
+    const Recipe& found = find_recipe(recipe);
+    return make_plan(found, resolve(found, recorded, {}, 32), k);
+}
+
+std::string sum(const std::string& recipe, const RecipeValues& recorded, std::int64_t k) {
+    return test::symbolic(plan_of(recipe, recorded, k));
+}
+
+/// The names of begin, begin + step, … below end.
+Terms names(std::int64_t begin, std::int64_t end, std::int64_t step = 1) {
+    Terms out;
+    for (std::int64_t k = begin; k < end; k += step) out.push_back(std::to_string(k));
+    return out;
+}
+std::string chain(std::int64_t begin, std::int64_t end, std::int64_t step = 1) { return left_to_right(names(begin, end, step)); }
+
+/// The sums of `count` lanes over [begin, end), `vector` consecutive summands in turn.
+Terms lanes(std::int64_t begin, std::int64_t end, std::size_t count, std::int64_t vector = 1) {
+    Terms out(count);
+    for (std::int64_t k = begin; k < end; ++k) {
+        std::string& lane = out[static_cast<std::size_t>((k - begin) / vector) % count];
+        lane = Symbols::sum(lane, std::to_string(k));
+    }
+    return out;
+}
+
+/// Lanes that start again every `restart` summands.
+Terms restarted(std::int64_t end, std::size_t count, std::int64_t restart) {
+    Terms out(count);
+    for (std::int64_t from = 0; from < end; from += restart) {
+        const Terms part = lanes(from, std::min(end, from + restart), count);
+        for (std::size_t i = 0; i < count; ++i) out[i] = Symbols::sum(out[i], part[i]);
+    }
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("simt_sgemm: a chain per part, parts of a multiple of 32 if K is one, else of 4") {
+    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(1)}}, 5) == "((((0+1)+2)+3)+4)");
+    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(2)}}, 160) == left_to_right({chain(0, 96), chain(96, 160)}));
+    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(3)}}, 50) == left_to_right({chain(0, 20), chain(20, 40), chain(40, 50)}));
+    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(132)}}, 10) == left_to_right({chain(0, 4), chain(4, 8), chain(8, 10)}));
+    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(2)}, {"reduction", word("inplace")}}, 64) ==
+          "r[" + Symbols::sum("r[" + chain(0, 32) + "]", chain(32, 64)) + "]");
+    CHECK_THROWS_AS(sum("cublas.simt_sgemm", {}, 64), NotModelled);  // the split is never guessed
+}
+
+TEST_CASE("ffma: tiles of 8 dealt to the parts in turn, merged through as many buffers as the option says") {
+    const auto part = [](std::int64_t p, std::int64_t parts, std::int64_t k) {
+        Terms out;
+        for (std::int64_t from = 8 * p; from < k; from += 8 * parts)
+            for (const std::string& name : names(from, std::min(k, from + 8))) out.push_back(name);
+        return left_to_right(out);
+    };
+    for (const std::int64_t k : {1, 8, 20, 100, 333}) {
+        INFO("K = " << k);
+        CHECK(sum("cublas.ffma", {{"split_k", n(1)}, {"custom_option", n(0)}}, k) == chain(0, k));
+        CHECK(sum("cublas.ffma", {{"split_k", n(3)}, {"custom_option", n(0)}}, k) ==
+              left_to_right({part(0, 3, k), part(1, 3, k), part(2, 3, k)}));
+        // 5 parts, 3 buffers: the last part adds 0 + 3, 1 + 4 would be the next, 2
+        CHECK(sum("cublas.ffma", {{"split_k", n(5)}, {"custom_option", n(1)}}, k) ==
+              left_to_right({part(4, 5, k), Symbols::sum(part(0, 5, k), part(3, 5, k)), part(1, 5, k), part(2, 5, k)}));
+        CHECK(sum("cublas.ffma", {{"split_k", n(8)}, {"custom_option", n(1)}}, k) ==
+              left_to_right({part(7, 8, k), Symbols::sum(part(0, 8, k), part(4, 8, k)), Symbols::sum(part(1, 8, k), part(5, 8, k)),
+                             Symbols::sum(part(2, 8, k), part(6, 8, k)), part(3, 8, k)}));
+        CHECK(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(2)}}, k) ==
+              Symbols::sum(part(3, 4, k), left_to_right({part(0, 4, k), part(1, 4, k), part(2, 4, k)})));
+    }
+    CHECK_THROWS_AS(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(3)}}, 64), NotModelled);
+    CHECK_THROWS_AS(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(2)}, {"buffers", word("half")}}, 64), InputError);
+}
+
+TEST_CASE("sgemm_largek: contiguous parts of a multiple of 8, in order") {
+    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(5)}}, 29) == left_to_right({chain(0, 8), chain(8, 16), chain(16, 24), chain(24, 29)}));
+    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(2)}}, 100) == left_to_right({chain(0, 56), chain(56, 100)}));
+}
+
+TEST_CASE("gemmSN: 16 lanes from zero again every 256 (TN), contiguous parts in blocks (NN)") {
+    for (const std::int64_t k : {3, 16, 100, 256, 700}) {
+        INFO("K = " << k);
+        CHECK(sum("cublas.gemm_sn_tn", {}, k) == left_to_right(restarted(k, 16, 256)));
+    }
+    CHECK(sum("cublas.gemm_sn_nn", {{"parts", n(2)}, {"custom_option", n(0)}}, 22) == left_to_right({chain(0, 11), chain(11, 22)}));
+    CHECK(sum("cublas.gemm_sn_nn", {{"parts", n(4)}, {"custom_option", n(1)}}, 601) ==
+          left_to_right({left_to_right({chain(0, 128), chain(128, 151)}), left_to_right({chain(151, 279), chain(279, 302)}),
+                         left_to_right({chain(302, 430), chain(430, 453)}), left_to_right({chain(453, 581), chain(581, 601)})}));
+    CHECK_THROWS_AS(sum("cublas.gemm_sn_tn", {{"custom_option", n(1)}}, 22), NotModelled);
+    CHECK_THROWS_AS(sum("cublas.gemm_sn_nn", {{"parts", n(2)}, {"custom_option", n(2)}}, 22), NotModelled);
+    CHECK_THROWS_AS(sum("cublas.gemm_sn_nn", {{"custom_option", n(0)}}, 22), NotModelled);  // the kernel's name counts the parts
+}
+
+TEST_CASE("gemv: every custom option") {
+    struct Turns {
+        std::int64_t option;
+        std::size_t lanes;
+        std::int64_t vector;
+    };
+    const Turns turns[] = {{75, 32, 1}, {83, 32, 1}, {93, 32, 1}, {73, 16, 1}, {81, 16, 1}, {101, 16, 1}, {111, 4, 1}, {10, 32, 4}};
+    const Turns slices[] = {{74, 32, 0}, {92, 32, 0}, {72, 16, 0}, {80, 16, 0}, {100, 16, 0}, {88, 8, 0}, {106, 8, 0}, {58, 4, 0}, {1, 2, 0}, {48, 2, 0}, {56, 2, 0}, {94, 2, 0}};
+    for (const std::int64_t k : {1, 7, 33, 130, 515, 3000}) {
+        for (const Turns& row : turns) {
+            INFO("option " << row.option << ", K = " << k);
+            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) == test::halving(lanes(0, k, row.lanes, row.vector)));
+        }
+        for (const Turns& row : slices) {
+            INFO("option " << row.option << ", K = " << k);
+            const auto count = static_cast<std::int64_t>(row.lanes), slice = std::min<std::int64_t>(64, (k + count - 1) / count);
+            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) == test::halving(lanes(0, k, row.lanes, slice)));
+        }
+        INFO("K = " << k);
+        CHECK(sum("cublas.gemv", {{"custom_option", n(11)}}, k) == left_to_right(restarted(k, 16, 512)));
+        CHECK(sum("cublas.gemv", {{"custom_option", n(12)}}, k) == left_to_right(restarted(k, 16, 256)));
+        CHECK(sum("cublas.gemv", {{"custom_option", n(7)}}, k) == left_to_right(restarted(k, 1, 256)));
+    }
+    // The last, shorter part takes slices of the others' length.
+    CHECK(sum("cublas.gemv", {{"custom_option", n(56)}, {"split_k", n(2)}}, 13) ==
+          Symbols::sum(test::halving({chain(0, 4), chain(4, 7)}), test::halving({chain(7, 11), chain(11, 13)})));
+    CHECK(sum("cublas.gemv", {{"custom_option", n(75)}, {"split_k", n(264)}}, 515) == [] {
+        Terms pairs;
+        for (int k = 0; k < 515; k += 2) pairs.push_back(test::halving(lanes(k, std::min(k + 2, 515), 32)));
+        return left_to_right(pairs);
+    }());
+    try {
+        sum("cublas.gemv", {{"custom_option", n(43)}}, 128);
+        FAIL("option 43 is not known");
+    } catch (const NotModelled& error) {
+        CHECK(std::string(error.what()).find("custom_option = 43") != std::string::npos);
+    }
+    CHECK_THROWS_AS(sum("cublas.gemv", {}, 128), NotModelled);
+    CHECK_THROWS_AS(sum("cublas.gemv", {{"custom_option", n(75)}, {"lanes", n(16)}}, 128), InputError);
+}
+
+TEST_CASE("dot: threads of a block halve, one block folds the blocks") {
+    for (const auto& [k, blocks, vector] : {std::tuple{1, 16, 2}, {1026, 16, 2}, {3000, 4, 2}, {5000, 496, 1}, {100000, 300, 2}, {2561, 31, 1}}) {
+        INFO("K = " << k << ", " << blocks << " blocks, vectors of " << vector);
+        Terms partial;  // of the blocks
+        for (std::int64_t block = 0; block < blocks; ++block) {
+            Terms threads;
+            for (std::int64_t thread = 0; thread < 128; ++thread) {
+                Terms accumulators;
+                for (std::int64_t v = 0; v < vector; ++v)
+                    accumulators.push_back(chain(block * 128 * vector + thread * vector + v, k, std::int64_t{blocks} * 128 * vector));
+                threads.push_back(left_to_right(accumulators));
+            }
+            partial.push_back(test::halving(threads));
+        }
+        Terms last(128);
+        for (std::size_t i = 0; i < partial.size(); ++i) last[i % 128] = Symbols::sum(last[i % 128], partial[i]);
+        for (std::size_t half = 64; half >= 32; half /= 2)
+            for (std::size_t i = 0; i < half; ++i) last[i] = Symbols::sum(last[i], last[i + half]);
+        Terms four;
+        for (std::size_t i = 0; i < 4; ++i) four.push_back(left_to_right({last[i], last[i + 4], last[i + 8], last[i + 12], last[i + 16], last[i + 20], last[i + 24], last[i + 28]}));
+        CHECK(sum("cublas.dot", {{"split_k", n(blocks)}, {"strided", n(vector == 2 ? 0 : 1)}}, k) == left_to_right(four));
+    }
+    CHECK_THROWS_AS(sum("cublas.dot", {{"split_k", n(16)}}, 100), NotModelled);  // how the operands lie is never guessed
+}
+
+TEST_CASE("gemmk1: one product") {
+    CHECK(sum("cublas.gemmk1", {}, 1) == "0");
+    CHECK_THROWS_AS(sum("cublas.gemmk1", {}, 2), NotModelled);
+}
+
+TEST_CASE("lanes: printed, counted and covered") {
+    const Plan plan = plan_of("cublas.gemv", {{"custom_option", n(11)}, {"split_k", n(2)}}, 1100);
+    CHECK(to_string(plan) == "(lanes 0:550 1x16 restart 512, serial 16 + lanes 550:1100 1x16 restart 512, serial 16)");
+    CHECK(to_string(plan_of("cublas.dot", {{"split_k", n(4)}, {"strided", n(0)}}, 1500)) ==
+          "lanes 0:1500 1x1024, serial 2, halving 128, serial 1 by 128, halving 4 by 32, serial 8 by 4, serial 4");
+    CHECK(covered(plan) == 1100);
+    CHECK(leaves(plan) == 2);
+    CHECK(has_lanes(plan));
+    CHECK_FALSE(has_lanes(plan_of("cublas.ffma", {{"split_k", n(3)}, {"custom_option", n(0)}}, 100)));
+}
+
+TEST_CASE("kernel names: which recipe, and what they say") {
+    const auto recipe_of = [](const std::vector<std::string>& kernels) -> std::string {
+        const Recipe* found = match_recipe(kernels);
+        return found == nullptr ? "" : found->name;
+    };
+    const std::string gemvx = "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, ";
+    CHECK(recipe_of({gemvx + "__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}) ==
+          "cublas.gemv");
+    CHECK(recipe_of({gemvx + "double, double, double, double, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}).empty());
+    CHECK(recipe_of({gemvx + "__half, __half, __half, __half, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}).empty());
+    CHECK(recipe_of({"void dot_kernel<double, 128, 0, cublasDotParams<T> >(P)", "void reduce_1Block_kernel<double, 128, 7, T>(P)"}).empty());
+    CHECK(recipe_of({"void dot_kernel<float, 128, 0, cublasDotParams<T> >(P)", "void reduce_1Block_kernel<float, 128, 7, T>(P)"}) == "cublas.dot");
+    CHECK(recipe_of({"void gemmSN_TN_kernel<float, 128, 16, 4, 4, 2, 2, true, T>(P)"}).empty());  // other tiles: not known
+    CHECK(recipe_of({"Memset (Device)", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"}) ==
+          "cublas.ffma");
+    const std::string nn = "void gemmSN_NN_kernel<float, 256, 4, 2, 8, 3, 4, false, T>(P)";
+    REQUIRE(recipe_of({nn}) == "cublas.gemm_sn_nn");
+    CHECK(resolve(*match_recipe({nn}), {{"custom_option", n(1)}}, {nn}, 32).at("parts") == n(4));
+}
