@@ -5,8 +5,8 @@
     python3 make_manifests.py gemm CASES.json OUT.json [--without REPORT]  one manifest with an op per matrix product
     python3 make_manifests.py instructions DIR OUT.json        one manifest with an op per instruction and input class
 
-Layers: NAME.json expects the SHA-256 of every stage (whole tensors); NAME.sampled.json expects the sampled rows and
-columns kept in NAME.safetensors beside it, so that a replay may compute only those.
+Layers: NAME.json expects the SHA-256 of every stage (whole tensors) and needs no other file; NAME.sampled.json expects the
+sampled rows and columns kept in NAME.safetensors beside it, and takes the recorded rotary table from there.
 """
 import argparse
 import json
@@ -60,14 +60,13 @@ def layer_manifests(capture, payload):
     for name, w in capture["weights"].items():
         more = {"plus": 1.0} if w["kind"] == "norm" else {}
         tensors["layer." + name] = synthetic(w["seed"], w["exp2"], "bf16", w["shape"], **more)
-    tensors["inv_freq"] = {"file": payload, "key": "inv_freq"}
-    inputs = {"hidden": "hidden", "weights": "layer.", "inv_freq": "inv_freq"}
+    inputs = {"hidden": "hidden", "weights": "layer."}
     params = {
         "model": capture["model"],
         "config": {
             "hidden_size": capture["H"], "num_attention_heads": capture["nh"], "num_key_value_heads": capture["nkv"],
             "head_dim": capture["hd"], "intermediate_size": capture["ffn"], "rms_norm_eps": capture["eps"],
-            "rope_theta": capture["theta"],
+            "rope_parameters": capture["rope_parameters"],
         },
         "positions": list(range(capture["first_position"], capture["first_position"] + capture["M"])),
         "kernels": {stage: layer_stage(linear) for stage, linear in capture["linears"].items()},
@@ -92,6 +91,8 @@ def layer_manifests(capture, payload):
     out = {}
     for variant in ("full", "sampled"):
         more, expect = {}, {}
+        if variant == "sampled":  # whole stages need no payload: their rotary table is computed from the config
+            more["inv_freq"] = {"file": payload, "key": "inv_freq"}
         for stage, info in stages.items():
             if variant == "full":
                 expect[stage] = {"sha256": info["sha256"]}
@@ -100,7 +101,7 @@ def layer_manifests(capture, payload):
                 expect[stage] = {"tensor": "expected." + stage}
                 if "rows" in info:
                     expect[stage].update(rows=info["rows"], cols=info["cols"])
-        op = {"id": "layer", "op": "decoder_layer", "in": inputs, "out": {s: s for s in stages}, "out_dtype": "bf16",
+        op = {"id": "layer", "op": "decoder_layer", "in": {**inputs, **{name: name for name in more if name == "inv_freq"}}, "out": {s: s for s in stages}, "out_dtype": "bf16",
               "params": params, "expect": expect}
         out[variant] = {"bitreplay": 1, "gpu": "h200", "software": software, "tensors": {**tensors, **more}, "ops": [op]}
     return out
