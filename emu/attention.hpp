@@ -6,6 +6,7 @@
 
 #include "arch/gpu.hpp"
 #include "emu/tensor.hpp"
+#include "reduction_trees/cudnn_recipe.hpp"
 #include "reduction_trees/flash_recipe.hpp"
 
 namespace bitreplay {
@@ -57,5 +58,19 @@ struct FlashEngine {
 
 /// Runs the call. Throws NotModelled for a GPU, head dimension or format that the recipe does not cover.
 AttentionResult flash_attention(const FlashCall& call, const FlashEngine& engine = {});
+
+/// One call of a cuDNN attention kernel, its scale (float)(1/sqrt(d)).
+struct CudnnCall {
+    const Gpu& gpu;
+    const CudnnKernel& kernel;
+    Tensor q;     ///< [b, h, Sq, d] bf16 or fp16
+    Tensor k, v;  ///< [b, hk, Sk, d] of the same format; hk divides h
+    bool causal = false;  ///< Sq must be Sk
+};
+
+/// Runs the call. Throws NotModelled for everything that no capture of the kernel covers: another GPU, head dimension or
+/// number of queries or keys, NaN and infinity, intermediate values that the kernel might have flushed to zero.
+/// Source: testdata/h200/attention.
+AttentionResult cudnn_attention(const CudnnCall& call, const FlashEngine& engine = {});
 
 }  // namespace bitreplay

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "arch/gpu.hpp"
+#include "emu/io/checkpoint.hpp"
 #include "emu/io/safetensors.hpp"
 #include "emu/io/sha256.hpp"
 #include "emu/ops/op.hpp"
@@ -19,23 +20,44 @@ namespace {
 constexpr std::string_view format_ops[] = {"mma", "dot", "linear", "matmul", "mm", "mv", "bmm", "addmm", "baddbmm", "scaled_linear", "rms_norm", "layer_norm", "rope", "rope_table",
                                            "attention", "softmax", "unary", "add", "mul", "reduce", "mufu", "decoder_layer"};
 
-/// Tensors of a manifest by name, read or generated on first use and forgotten after the last.
+/// Tensors of a manifest and its checkpoints by name, read or generated on first use and forgotten after the last.
 class Tensors {
 public:
     explicit Tensors(const Manifest& manifest) : manifest_(manifest) {}
 
-    bool has(const std::string& name) const { return manifest_.tensors.contains(name); }
+    bool has(const std::string& name) {
+        const auto key = manifest_.checkpoint_key(name);
+        return key ? checkpoint(key->first).contains(key->second) : manifest_.tensors.contains(name);
+    }
+
+    /// Names of the tensors that begin with `prefix`.
+    std::vector<std::string> below(const std::string& prefix) {
+        std::vector<std::string> out;
+        if (const auto key = manifest_.checkpoint_key(prefix)) {
+            for (const std::string& name : checkpoint(key->first).names(key->second)) out.push_back(key->first + "/" + name);
+            return out;
+        }
+        for (auto it = manifest_.tensors.lower_bound(prefix); it != manifest_.tensors.end() && it->first.starts_with(prefix); ++it)
+            out.push_back(it->first);
+        return out;
+    }
+
+    Checkpoint& checkpoint(const std::string& name) {
+        return checkpoints_.try_emplace(name, manifest_.checkpoints.at(name)).first->second;
+    }
 
     Tensor get(const std::string& name) {
         const auto cached = cache_.find(name);
         if (cached != cache_.end()) return cached->second;
+        if (const auto key = manifest_.checkpoint_key(name)) return cache_[name] = checkpoint(key->first).tensor(key->second);
         return cache_[name] = load(manifest_.tensors.at(name));
     }
 
     /// Only these rows of a matrix, without reading or generating the others.
     Tensor rows(const std::string& name, std::span<const std::int64_t> rows) {
-        const TensorSource& source = manifest_.tensors.at(name);
-        if (source.synthetic && !cache_.contains(name)) return synthetic_rows(*source.synthetic, rows);
+        const auto source = manifest_.tensors.find(name);
+        if (source != manifest_.tensors.end() && source->second.synthetic && !cache_.contains(name))
+            return synthetic_rows(*source->second.synthetic, rows);
         return pick(get(name), rows);
     }
 
@@ -45,6 +67,10 @@ public:
     }
 
     void forget(const std::string& name) { cache_.erase(name); }
+    /// Unmaps the shards of checkpoints that no tensor needs any more.
+    void close_checkpoints() {
+        for (auto& [name, checkpoint] : checkpoints_) checkpoint.close();
+    }
 
 private:
     static Tensor pick(const Tensor& whole, std::span<const std::int64_t> rows) {
@@ -69,6 +95,7 @@ private:
     const Manifest& manifest_;
     std::map<std::string, Tensor> cache_;
     std::map<std::filesystem::path, SafetensorsFile> files_;
+    std::map<std::string, Checkpoint> checkpoints_;
 };
 
 std::vector<std::int64_t> all_of(std::int64_t count) {
@@ -155,7 +182,7 @@ private:
     }
 
     /// True if input `name` of op i comes from an earlier op.
-    bool is_computed(const std::string& name, std::size_t i) const {
+    bool is_computed(const std::string& name, std::size_t i) {
         if (options_.recorded && tensors_.has(name)) return false;
         return producer(name, i) < i;
     }
@@ -186,7 +213,7 @@ private:
             }
             if (!needed_[i]) continue;
             for (const auto& [input, name] : op.in) {
-                last_use_[name] = std::max(last_use_[name], i);
+                for (const std::string& tensor : tensors_of(name, i)) last_use_[tensor] = std::max(last_use_[tensor], i);
                 if (!is_computed(name, i)) continue;
                 needed_[producer(name, i)] = true;
                 consumed_.insert(name);
@@ -194,6 +221,12 @@ private:
         }
         for (const std::string& stage : unmatched) fail("--stage: no check is called \"" + stage + "\"");
         if (checks == 0) fail("/ops: nothing to compare: no op has an \"expect\"");
+    }
+
+    /// What an input of op i names: a tensor, or every tensor below a prefix.
+    std::vector<std::string> tensors_of(const std::string& name, std::size_t i) {
+        if (tensors_.has(name) || producer(name, i) < i) return {name};
+        return tensors_.below(name);
     }
 
     [[noreturn]] void fail(const std::string& reason) const { throw InputError(manifest_.path.string() + ": " + reason); }
@@ -222,13 +255,15 @@ private:
                 out.in[name] = tensors_.rows(tensor, *indices->second);
                 continue;
             }
-            if (tensors_.has(tensor) || producer(tensor, i) < i) {
+            const std::vector<std::string> all = tensors_of(tensor, i);
+            if (all == std::vector{tensor}) {
                 out.in[name] = input(tensor, i);
                 continue;
             }
-            // A prefix: every tensor below it, by the rest of its name.
-            for (auto it = manifest_.tensors.lower_bound(tensor); it != manifest_.tensors.end() && it->first.starts_with(tensor); ++it)
-                out.in[name + "/" + it->first.substr(tensor.size())] = tensors_.get(it->first);
+            if (name != "weights" || all.empty()) fail("op " + op.id + ": input \"" + name + "\": the checkpoint has no tensor \"" + tensor + "\"");
+            for (const std::string& one : all) out.in[name + "/" + one.substr(tensor.size())] = tensors_.get(one);
+            const auto checkpoint = manifest_.checkpoint_key(tensor);
+            if (checkpoint && !op.params.has("config")) out.config = tensors_.checkpoint(checkpoint->first).config();
         }
         const auto becomes_all = [&](const char* input_name, std::optional<std::vector<std::int64_t>>& indices, std::optional<InputPart>& part) {
             if (!sampled.contains(input_name)) return;
@@ -270,7 +305,8 @@ private:
             result = function(request(op, i));
         } catch (const InputError& error) {
             const std::string what = error.what(), prefix = manifest_.path.string() + ": ";
-            throw InputError(what.starts_with(prefix) || what.find(".safetensors: ") != std::string::npos ? what : prefix + what);
+            const auto names = [&](const char* file) { return what.find(file) != std::string::npos; };
+            throw InputError(what.starts_with(prefix) || names(".safetensors: ") || names("config.json: ") ? what : prefix + what);
         }
         report_.warnings.insert(report_.warnings.end(), result.warnings.begin(), result.warnings.end());
         for (const auto& [output, name] : op.out) {
@@ -330,10 +366,12 @@ private:
     /// Frees tensors that no later op reads.
     void forget(std::size_t i) {
         for (const auto& [input, name] : manifest_.ops[i].in)
-            if (last_use_[name] <= i) {
-                tensors_.forget(name);
-                computed_.erase(name);
-            }
+            for (const std::string& tensor : tensors_of(name, i))
+                if (last_use_[tensor] <= i) {
+                    tensors_.forget(tensor);
+                    computed_.erase(tensor);
+                }
+        tensors_.close_checkpoints();
         for (const auto& [output, name] : manifest_.ops[i].out)
             if (!consumed_.contains(name)) computed_.erase(name);
         for (const auto& [output, expect] : manifest_.ops[i].expect)

@@ -1,5 +1,6 @@
 #include "emu/torch_cpu.hpp"
 
+#include <bit>
 #include <string>
 
 #include "arch/fp32.hpp"
@@ -107,6 +108,25 @@ std::vector<std::uint32_t> inverse_frequencies(std::uint32_t theta, std::int64_t
     for (std::int64_t i = 0; i < dim; i += 2)
         out.push_back(div(one, powf(theta, div(f32::from_int(static_cast<std::int32_t>(i)), f32::from_int(static_cast<std::int32_t>(dim))))));
     return out;
+}
+
+void scale_llama3(std::span<std::uint32_t> frequencies, const Llama3Scaling& scaling) {
+    const auto single = [](double x) { return f64::to_f32(std::bit_cast<std::uint64_t>(x)); };
+    const auto number_over = [](Bits number, Bits x) { return mul(div(one, x), number); };
+    constexpr Bits two_pi = 0x40C90FDB;
+    const Bits longest = single(scaling.original_length / scaling.low_factor);
+    const Bits shortest = single(scaling.original_length / scaling.high_factor);
+    const Bits range = single(scaling.high_factor - scaling.low_factor), factor = single(scaling.factor);
+    for (Bits& x : frequencies) {
+        const Bits length = number_over(two_pi, x);
+        if (f32::less(length, shortest)) continue;
+        if (f32::less(longest, length)) {
+            x = div(x, factor);
+            continue;
+        }
+        const Bits smooth = div(sub(number_over(single(scaling.original_length), length), single(scaling.low_factor)), range);
+        x = add(div(mul(sub(one, smooth), x), factor), mul(smooth, x));
+    }
 }
 
 }  // namespace bitreplay::torch_cpu

@@ -16,7 +16,7 @@ struct Totals {
 };
 
 /// Makes the manifests of one folder of captures and replays them; every one must be equal.
-Totals replay_all(const std::string& folder, const std::string& options = "") {
+Totals replay_all(const std::string& folder, const std::string& options = "", const std::string& replay_options = "") {
     const std::filesystem::path out = test::scratch("manifests");
     const std::string make = "python3 " + (test::testdata().parent_path() / "tools/manifests/make_manifests.py").string();
     const auto made = test::run(make + " " + (test::captures() / folder).string() + " " + out.string() + " " + options);
@@ -25,7 +25,7 @@ Totals replay_all(const std::string& folder, const std::string& options = "") {
     Totals totals;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(out)) {
         if (entry.path().extension() != ".json") continue;
-        const auto result = test::run(test::cli() + " replay " + entry.path().string() + " --json - --first 2");
+        const auto result = test::run(test::cli() + " replay " + entry.path().string() + " --json - --first 2 " + replay_options);
         INFO(entry.path().filename().string() << "\n" << result.output);
         REQUIRE(result.exit_code == 0);
         ++totals.manifests;
@@ -67,4 +67,15 @@ TEST_CASE("captures: H200 matrix products off the beaten path") {
     const Totals totals = replay_all("h200/gemm2");
     CHECK(totals.checks == 416);  // of 417: nobody describes the inputs of one, tag gelu_acc
     CHECK(totals.compared == 1130440 + 3 * 320);
+}
+
+TEST_CASE("captures: H200 decoder layers with flash and eager attention, every stage whole") {
+    if (!std::filesystem::exists(test::captures() / "h200/block")) return test::skip("no captures beside the repository");
+    // Chained from the input, and every stage with recorded inputs.
+    for (const char* inputs : {"--inputs chained", "--inputs recorded"}) {
+        const Totals totals = replay_all("h200/block", "", inputs);
+        CHECK(totals.manifests == 2);
+        CHECK(totals.checks == 36);
+        CHECK(totals.compared == 2 * 192 * (10 * 1024 + 4 * 3072 + 4 * 256));
+    }
 }

@@ -7,6 +7,7 @@
 
 #include "arch/gpu.hpp"
 #include "emu/ops/op.hpp"
+#include "reduction_trees/cudnn_recipe.hpp"
 #include "reduction_trees/flash_recipe.hpp"
 #include "reduction_trees/recipe.hpp"
 #include "tools/commands.hpp"
@@ -93,6 +94,9 @@ Json kernels() {
                            {"params", {"causal", "scale", "window", "multiprocessors", "splits", "cu_seqlens_q", "cu_seqlens_k"}},
                            {"evidence", evidence.level}, {"source", source + ": " + evidence.source}});
         }
+    for (const CudnnKernel& kernel : cudnn_kernels())
+        out.push_back({{"name", kernel.name}, {"summary", kernel.summary}, {"kernel_names", kernel.kernels}, {"params", {"causal"}},
+                       {"evidence", kernel.evidence_level}, {"source", kernel.evidence}});
     out.push_back({{"name", "torch.eager"}, {"summary", "attention written out: product, scale, mask, softmax in FP32, product, rounded to bf16 in between"},
                    {"kernel_names", {"*softmax_warp_forward*", "*cunn_SoftMaxForward*"}}, {"params", {"causal", "scale", "scores", "context"}},
                    {"evidence", "measured"}, {"source", "stage attn of decoder layers recorded on H200, torch 2.11"}});

@@ -78,24 +78,19 @@ private:
 };
 
 void check(const FlashCall& call) {
-    const Tensor &q = call.q, &k = call.k, &v = call.v;
     const auto fail = [](const std::string& reason) { throw InputError("attention: " + reason); };
-    if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) fail("q, k and v must have four dimensions");
-    if (!(q.format() == k.format()) || !(q.format() == v.format())) fail("q, k and v must have one format");
-    if (k.shape() != v.shape()) fail("k is " + describe(k) + ", v is " + describe(v));
-    if (k.dim(0) != q.dim(0) || k.dim(3) != q.dim(3) || k.dim(1) == 0 || q.dim(1) % k.dim(1) != 0 || q.size() == 0)
-        fail("q is " + describe(q) + ", k is " + describe(k));
+    detail::check_attention(call.q, call.k, call.v);
     if (call.splits < 0 || (call.splits == 0 && call.multiprocessors <= 0)) fail("multiprocessors must be positive");
     if (call.bounds_q.size() != call.bounds_k.size()) fail("as many bounds of queries as of keys");
     if (call.bounds_q.empty()) return;
-    if (q.dim(0) != 1) fail("a variable-length call has batch size 1");
+    if (call.q.dim(0) != 1) fail("a variable-length call has batch size 1");
     const auto bad = [](const std::vector<std::int64_t>& bounds, std::int64_t end) {
         return bounds.size() < 2 || bounds.front() != 0 || bounds.back() != end || !std::is_sorted(bounds.begin(), bounds.end());
     };
-    if (bad(call.bounds_q, q.dim(2)) || bad(call.bounds_k, k.dim(2))) fail("the bounds must ascend from 0 to the number of rows");
+    if (bad(call.bounds_q, call.q.dim(2)) || bad(call.bounds_k, call.k.dim(2))) fail("the bounds must ascend from 0 to the number of rows");
 }
 
-/// Runs the thread blocks of one problem. Blocks of one key head and sequence follow each other in `blocks`.
+/// Runs the thread blocks of one problem.
 class Runner {
 public:
     Runner(const FlashProblem& problem, const FlashEngine& engine) : problem_(problem) {
@@ -105,11 +100,9 @@ public:
         isa_ = engine.isa;
     }
 
-    /// Calls result(block, part, o, lse) for every block of every part; lists[part] are the blocks of that part.
-    template <class Result>
-    void operator()(const std::vector<std::vector<FlashBlock>>& lists, const Result& result) const {
+    void operator()(const std::vector<std::vector<FlashBlock>>& lists, const detail::FlashResult& result) const {
         const std::vector<FlashBlock>& blocks = lists.front();
-        const auto d = static_cast<std::size_t>(problem_.call.q.cols());
+        const auto d = static_cast<std::size_t>(problem_.q.cols());
         for (std::size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
             while (end < blocks.size() && blocks[end].kv_row == blocks[begin].kv_row && blocks[end].keys == blocks[begin].keys) ++end;
             const FlashBlock& head = blocks[begin];
@@ -135,7 +128,7 @@ private:
             return;
         }
         if (pack != nullptr && flash_block_fast(problem_, block, *pack, o, lse)) return;
-        flash_block_scalar(problem_, block, o, lse);
+        (problem_.cudnn ? detail::cudnn_block_scalar : detail::flash_block_scalar)(problem_, block, o, lse);
     }
 
     const FlashProblem& problem_;
@@ -145,13 +138,29 @@ private:
 
 }  // namespace
 
+void detail::check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+    const auto fail = [](const std::string& reason) { throw InputError("attention: " + reason); };
+    if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) fail("q, k and v must have four dimensions");
+    if (!(q.format() == k.format()) || !(q.format() == v.format())) fail("q, k and v must have one format");
+    if (k.shape() != v.shape()) fail("k is " + describe(k) + ", v is " + describe(v));
+    if (k.dim(0) != q.dim(0) || k.dim(3) != q.dim(3) || k.dim(1) == 0 || q.dim(1) % k.dim(1) != 0 || q.size() == 0)
+        fail("q is " + describe(q) + ", k is " + describe(k));
+}
+
+void detail::run_flash_blocks(const FlashProblem& problem,
+                              const FlashEngine& engine,
+                              const std::vector<std::vector<FlashBlock>>& lists,
+                              const FlashResult& result) {
+    Runner(problem, engine)(lists, result);
+}
+
 AttentionResult flash_attention(const FlashCall& original, const FlashEngine& engine) {
     check(original);
     FlashCall call = original;
     const FlashPlan plan = plan_flash(call);
     const std::vector<std::int64_t> shape = call.q.shape();
     if (plan.groups_as_rows) call.q = call.q.reshape({shape[0], call.k.dim(1), shape[1] / call.k.dim(1), shape[3]});
-    const FlashProblem problem{call, plan, find_rule(call), flash_recipe().instruction_k, detail::FlashMath(call.gpu, call.build.fast_math),
+    const FlashProblem problem{call.q, call.k, call.v, plan, find_rule(call), flash_recipe().instruction_k, detail::FlashMath(call.gpu, call.build.fast_math),
                                call.scale, times_log2e(call.scale), plan.splits > 1};
 
     const auto d = static_cast<std::size_t>(call.q.cols());

@@ -39,7 +39,10 @@ std::int32_t largest_top(const PackedRows& packed) { return *std::max_element(pa
 
 int bits_of(std::int64_t count) { return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count))); }
 
-int exponent_of(std::uint32_t code) { return static_cast<int>((code >> 23) & 0xFF) - 127; }
+std::uint32_t code(float x) noexcept { return std::bit_cast<std::uint32_t>(x); }
+float from_code(std::uint32_t x) noexcept { return std::bit_cast<float>(x); }
+
+int exponent_of(std::uint32_t x) { return static_cast<int>((x >> 23) & 0xFF) - 127; }
 
 /// The table of ex2 as doubles; every coefficient is far below 2^53.
 struct Table {
@@ -83,15 +86,15 @@ std::unique_ptr<const FlashPack> FlashPack::make(const FlashProblem& problem,
     const bool plain_scale = problem.scale_log2 < 0x80000000 && std::abs(exponent_of(problem.scale_log2)) < 100;
     if (out->walk == nullptr || !plain_scale || key_tile % problem.instruction_k != 0) return nullptr;
 
-    const std::int64_t d = problem.call.k.cols();
-    const Format& format = problem.call.k.format();
+    const std::int64_t d = problem.k.cols();
+    const Format& format = problem.k.format();
     const auto codes = [&](const Tensor& tensor, bool transposed) {
         const std::byte* data = tensor.bytes().data() + kv_row * d * tensor.element_bytes();
         return transposed ? Codes{data, format, d, keys, 1, d} : Codes{data, format, keys, d, d, 1};
     };
     out->packed = std::unique_ptr<const Packed>(
-        new Packed{PackedRows(codes(problem.call.k, false), problem.rule.unit_a, layout(*out, problem.instruction_k, d), first_integers(keys)),
-                   PackedRows(codes(problem.call.v, true), problem.rule.unit_a, layout(*out, problem.instruction_k, keys), first_integers(d)),
+        new Packed{PackedRows(codes(problem.k, false), problem.rule.unit_a, layout(*out, problem.instruction_k, d), first_integers(keys)),
+                   PackedRows(codes(problem.v, true), problem.rule.unit_a, layout(*out, problem.instruction_k, keys), first_integers(d)),
                    Table(problem.math.unit())});
     const Packed& packed = *out->packed;
     if (any_special(packed.k) || any_special(packed.v)) return nullptr;
@@ -110,7 +113,7 @@ public:
           pack_(pack),
           first_row_(first_row),
           count_(std::min<std::int64_t>(rows, block.rows - first_row)),
-          d_(problem.call.q.cols()),
+          d_(problem.q.cols()),
           q_(codes(), problem.rule.unit_b, layout(pack, problem.instruction_k, d_), first_integers(count_)) {}
 
     /// Whether the fast path may compute this panel.
@@ -121,19 +124,22 @@ public:
         return score <= simd::safe_exponent && score + exponent_of(problem_.scale_log2) < 100;
     }
 
-    void run(std::span<std::uint32_t> o, std::span<std::uint32_t> lse) {
+    /// False if only the scalar definition can tell what the kernel computes.
+    bool run(std::span<std::uint32_t> o, std::span<std::uint32_t> lse) {
         const std::int64_t tile_keys = problem_.plan.tile.key;
         output_.assign(static_cast<std::size_t>(d_ * rows), 0.0F);
         scores_.resize(static_cast<std::size_t>(tile_keys * rows));
         exponents_.resize(scores_.size());
         max_.fill(minus_infinity);
-        for (std::int64_t tile = block_.last_tile - 1; tile >= block_.first_tile; --tile) step(tile * tile_keys);
+        for (std::int64_t n = 0; n < block_.last_tile - block_.first_tile; ++n)
+            if (!step((problem_.cudnn ? block_.first_tile + n : block_.last_tile - 1 - n) * tile_keys)) return false;
         finish(o, lse);
+        return !problem_.cudnn || (std::none_of(o.begin(), o.end(), is_subnormal_bits) && std::none_of(lse.begin(), lse.end(), is_subnormal_bits));
     }
 
 private:
     Codes codes() const {
-        const Tensor& q = problem_.call.q;
+        const Tensor& q = problem_.q;
         const std::int64_t at = (block_.q_row + first_row_) * d_ * q.element_bytes();
         return {q.bytes().data() + at, q.format(), count_, d_, d_, 1};
     }
@@ -142,13 +148,13 @@ private:
         return visible_keys(problem_.plan, block_, block_.position + first_row_ + std::min(row, count_ - 1));
     }
 
-    void step(std::int64_t first_key) {
+    bool step(std::int64_t first_key) {
         const std::int64_t tile_keys = problem_.plan.tile.key;
         const std::int64_t end = std::min(first_key + tile_keys, block_.keys);
         // Visible keys move along with the rows: the first row has the earliest, the last row the latest.
         const std::int64_t from = std::max(first_key, visible(0).first), to = std::min(end, visible(count_ - 1).second);
         // Nothing was accumulated yet and no row sees this tile: every state stays as it is.
-        if (!started_ && from >= to) return;
+        if (!started_ && from >= to) return true;
 
         std::fill(scores_.begin(), scores_.end(), minus_infinity);
         if (from < to) {
@@ -160,9 +166,14 @@ private:
                         to - from, k.depth() / pack_.shape.block, scores, rows});
             mask(first_key, from, to);
         }
-        softmax();
+        if (problem_.cudnn) {
+            if (!softmax_cudnn()) return false;
+        } else {
+            softmax();
+        }
         accumulate(first_key, end);
         started_ = true;
+        return true;
     }
 
     void mask(std::int64_t first_key, std::int64_t from, std::int64_t to) {
@@ -177,8 +188,7 @@ private:
     void softmax() {
         const simd::FlashRowKernels& kernel = *pack_.kernels;
         const std::int64_t tile_keys = problem_.plan.tile.key;
-        const simd::Ex2Table table{pack_.packed->table.constant.data(), pack_.packed->table.linear.data(),
-                                   pack_.packed->table.square.data(), pack_.packed->table.low_bits};
+        const simd::Ex2Table table = ex2_table();
         const auto scale = std::bit_cast<float>(problem_.scale_log2);
         const Lanes old = max_;
         kernel.column_max(scores_.data(), tile_keys, max_.data());
@@ -191,7 +201,50 @@ private:
         kernel.arguments(scores_.data(), tile_keys, max_.data(), scale);
         kernel.exp2(scores_.data(), tile_keys, table);
         kernel.add_sums(scores_.data(), tile_keys, started_ ? rescale.data() : nullptr, sums_[0].data());
-        (problem_.call.q.format() == bf16 ? kernel.round_bf16 : kernel.round_fp16)(scores_.data(), tile_keys, exponents_.data());
+        round_probabilities();
+    }
+
+    /// The same for cuDNN's kernels, see cudnn_block_scalar; false where that would find a value that no capture covers.
+    bool softmax_cudnn() {
+        const simd::FlashRowKernels& kernel = *pack_.kernels;
+        const FlashMath& math = problem_.math;
+        const std::int64_t tile_keys = problem_.plan.tile.key;
+        const simd::Ex2Table table = ex2_table();
+        const auto uncovered = [](float x) { return x < -126.0F && x != minus_infinity; };
+        Lanes scale;
+        scale.fill(std::bit_cast<float>(problem_.scale));
+        if (scale[0] != 1.0F) kernel.multiply(scores_.data(), tile_keys, scale.data());
+        const Lanes old = max_;
+        kernel.column_max(scores_.data(), tile_keys, max_.data());
+        Lanes rescale{};
+        if (started_) {
+            for (std::size_t r = 0; r < rows; ++r)
+                rescale[r] = from_code(math.sub(math.mul(code(old[r]), problem_.scale_log2), math.mul(code(max_[r]), problem_.scale_log2)));
+            if (std::any_of(rescale.begin(), rescale.end(), uncovered)) return false;
+            kernel.exp2(rescale.data(), 1, table);
+            kernel.multiply(output_.data(), d_, rescale.data());
+            if (std::any_of(output_.begin(), output_.end(), [](float x) { return is_subnormal_bits(code(x)); })) return false;
+        }
+        kernel.arguments(scores_.data(), tile_keys, max_.data(), std::bit_cast<float>(problem_.scale_log2));
+        if (std::any_of(scores_.begin(), scores_.end(), uncovered)) return false;
+        kernel.exp2(scores_.data(), tile_keys, table);
+        std::array<Lanes, 4> tile_sums;
+        kernel.add_sums(scores_.data(), tile_keys, nullptr, tile_sums[0].data());
+        for (std::size_t t = 0; t < 4; ++t)
+            for (std::size_t r = 0; r < rows; ++r)
+                sums_[t][r] = from_code(math.fma(code(sums_[t][r]), code(rescale[r]), code(tile_sums[t][r])));
+        round_probabilities();
+        return true;
+    }
+
+    void round_probabilities() {
+        const simd::FlashRowKernels& kernel = *pack_.kernels;
+        (problem_.q.format() == bf16 ? kernel.round_bf16 : kernel.round_fp16)(scores_.data(), problem_.plan.tile.key, exponents_.data());
+    }
+
+    simd::Ex2Table ex2_table() const {
+        const Table& table = pack_.packed->table;
+        return {table.constant.data(), table.linear.data(), table.square.data(), table.low_bits};
     }
 
     void accumulate(std::int64_t first_key, std::int64_t end) {
@@ -208,13 +261,18 @@ private:
         const FlashMath& math = problem_.math;
         Lanes factor;
         factor.fill(1.0F);
-        const auto code = [](float x) { return std::bit_cast<std::uint32_t>(x); };
         for (std::size_t r = 0; r < static_cast<std::size_t>(count_); ++r) {
-            const std::uint32_t total = math.add(math.add(code(sums_[0][r]), code(sums_[2][r])), math.add(code(sums_[1][r]), code(sums_[3][r])));
             std::uint32_t& out = lse[static_cast<std::size_t>(first_row_) + r];
+            if (problem_.cudnn) {
+                const std::uint32_t sum = cudnn_total(math, code(sums_[0][r]), code(sums_[1][r]), code(sums_[2][r]), code(sums_[3][r]));
+                factor[r] = from_code(math.unit().rcp_ftz(sum));
+                out = cudnn_lse(problem_, code(max_[r]), sum);
+                continue;
+            }
+            const std::uint32_t total = math.add(math.add(code(sums_[0][r]), code(sums_[2][r])), math.add(code(sums_[1][r]), code(sums_[3][r])));
             out = problem_.partial ? 0xFF800000 : 0x7F800000;
             if (total == 0) continue;  // no key was visible; sums are neither negative nor NaN here
-            factor[r] = std::bit_cast<float>(math.reciprocal(total));
+            factor[r] = from_code(math.reciprocal(total));
             out = math.fma(code(max_[r]), problem_.scale, math.fast_log(total));
         }
         pack_.kernels->multiply(output_.data(), d_, factor.data());
@@ -245,7 +303,7 @@ bool flash_block_fast(const FlashProblem& problem,
     for (std::int64_t first = 0; first < block.rows; first += rows) {
         Panel panel(problem, block, pack, first);
         if (!panel.safe()) return false;
-        panel.run(o, lse);
+        if (!panel.run(o, lse)) return false;
     }
     return true;
 }

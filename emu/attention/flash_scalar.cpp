@@ -13,34 +13,17 @@ constexpr std::uint32_t minus_infinity = 0xFF800000, plus_infinity = 0x7F800000,
 bool is_nan_bits(std::uint32_t x) noexcept { return (x & 0x7FFFFFFF) > plus_infinity; }
 bool is_zero_bits(std::uint32_t x) noexcept { return (x & 0x7FFFFFFF) == 0; }
 
-/// Rows of a [rows, d] tensor, decoded; element [row][i] or, transposed, [i][row].
-void decode_rows(const Tensor& tensor, std::int64_t first, std::int64_t count, bool transposed, std::vector<Operand>& out) {
-    const auto d = static_cast<std::size_t>(tensor.cols()), n = static_cast<std::size_t>(count);
-    out.resize(n * d);
-    std::vector<std::uint32_t> codes(d);
-    for (std::size_t r = 0; r < n; ++r) {
-        tensor.read((first + static_cast<std::int64_t>(r)) * tensor.cols(), codes);
-        for (std::size_t i = 0; i < d; ++i) {
-            const Operand x = decode_operand(tensor.format(), tensor.format(), codes[i]);
-            out[transposed ? i * n + r : r * d + i] = x;
-        }
-    }
-}
-
 /// The running state of one query row.
 struct Row {
     std::uint32_t max = minus_infinity;
     std::array<std::uint32_t, 4> sums{};  // one per lane of the four that share a row of the tensor core's result
 };
 
-/// Which of the four lanes holds a column of the score tile.
-std::size_t lane_of(std::size_t column) noexcept { return column % 8 / 2; }
-
 class Scalar {
 public:
     Scalar(const FlashProblem& problem, const FlashBlock& block, std::span<std::uint32_t> o)
-        : problem_(problem), block_(block), math_(problem.math), o_(o), d_(static_cast<std::size_t>(problem.call.q.cols())) {
-        decode_rows(problem.call.q, block.q_row, block.rows, false, q_);
+        : problem_(problem), block_(block), math_(problem.math), o_(o), d_(static_cast<std::size_t>(problem.q.cols())) {
+        decode_rows(problem.q, block.q_row, block.rows, false, q_);
         std::fill(o.begin(), o.end(), 0);
     }
 
@@ -49,8 +32,8 @@ public:
         for (std::int64_t tile = block_.last_tile - 1; tile >= block_.first_tile; --tile) {
             const std::int64_t first_key = tile * problem_.plan.tile.key;
             const std::int64_t count = std::min(problem_.plan.tile.key, block_.keys - first_key);
-            decode_rows(problem_.call.k, block_.kv_row + first_key, count, false, k_);
-            decode_rows(problem_.call.v, block_.kv_row + first_key, count, true, v_);
+            decode_rows(problem_.k, block_.kv_row + first_key, count, false, k_);
+            decode_rows(problem_.v, block_.kv_row + first_key, count, true, v_);
             const bool first = tile == block_.last_tile - 1;
             const bool check = problem_.plan.local || block_.last_tile - 1 - tile < block_.checked_tiles;
             for (std::size_t r = 0; r < rows.size(); ++r) step(rows[r], r, first_key, static_cast<std::size_t>(count), first, check);
@@ -94,7 +77,7 @@ private:
             else
                 sum = first ? p : math_.fma(sum, rescale, p);
             started[lane_of(j)] = true;
-            const Format& format = problem_.call.q.format();
+            const Format& format = problem_.q.format();
             if (j < keys) p_[j] = decode_operand(format, format, convert(fp32, format, p));
         }
         for (std::size_t i = 0; i < d_; ++i) {
@@ -122,6 +105,19 @@ private:
 };
 
 }  // namespace
+
+void decode_rows(const Tensor& tensor, std::int64_t first, std::int64_t count, bool transposed, std::vector<Operand>& out) {
+    const auto d = static_cast<std::size_t>(tensor.cols()), n = static_cast<std::size_t>(count);
+    out.resize(n * d);
+    std::vector<std::uint32_t> codes(d);
+    for (std::size_t r = 0; r < n; ++r) {
+        tensor.read((first + static_cast<std::int64_t>(r)) * tensor.cols(), codes);
+        for (std::size_t i = 0; i < d; ++i) {
+            const Operand x = decode_operand(tensor.format(), tensor.format(), codes[i]);
+            out[transposed ? i * n + r : r * d + i] = x;
+        }
+    }
+}
 
 std::pair<std::int64_t, std::int64_t> visible_keys(const FlashPlan& plan, const FlashBlock& block, std::int64_t position) {
     const std::int64_t diagonal = position + block.keys - block.queries;

@@ -23,41 +23,8 @@ constexpr Row rows[] = {
 #undef BITREPLAY_BLOCK
 };
 
-/// Keys of a config.json that do not change what a layer computes, given its weights, positions and rotary table.
-constexpr std::string_view neutral_keys[] = {
-    "architectures", "attention_dropout", "bos_token_id", "dtype", "eos_token_id", "initializer_range", "layer_types",
-    "max_position_embeddings", "max_window_layers", "model_type", "num_hidden_layers", "pad_token_id", "pretraining_tp",
-    "rope_parameters", "rope_scaling", "rope_theta", "tie_word_embeddings", "torch_dtype", "transformers_version",
-    "use_cache", "vocab_size"};
-
-LayerConfig read_config(const Params& config) {
-    LayerConfig out{};
-    constexpr std::int64_t most = 1 << 24;
-    const auto required = [&](const char* key) {
-        if (!config.has(key)) config.fail(key, "missing key");
-        return config.integer(key, 0, 1, most);
-    };
-    out.hidden = required("hidden_size");
-    out.heads = required("num_attention_heads");
-    out.kv_heads = config.integer("num_key_value_heads", out.heads, 1, most);
-    out.head_dim = config.integer("head_dim", out.hidden / out.heads, 1, most);
-    out.intermediate = required("intermediate_size");
-    if (!config.has("rms_norm_eps")) config.fail("rms_norm_eps", "missing key");
-    out.rms_norm_eps = config.real("rms_norm_eps", 0);
-    if (out.heads % out.kv_heads != 0) config.fail("num_key_value_heads", "must divide num_attention_heads");
-    if (config.text("hidden_act", "silu") != "silu") throw NotModelled("config: hidden_act other than silu is not modelled");
-    // Biases follow the weights that are there.
-    config.boolean("attention_bias", false);
-    config.boolean("mlp_bias", false);
-    if (config.boolean("use_sliding_window", false)) throw NotModelled("config: sliding windows are not modelled");
-    // Qwen2 files name a window and switch it off; others mean the window they name.
-    const bool window = config.has("sliding_window") && config.json_of("sliding_window") != "null";
-    config.ignore("sliding_window");
-    if (window && !config.has("use_sliding_window")) throw NotModelled("config: sliding windows are not modelled");
-    for (const std::string_view key : neutral_keys) config.ignore(std::string(key));
-    config.finish();
-    return out;
-}
+/// Old checkpoints hold the rotary table as well; transformers computes it anew.
+constexpr std::string_view stored_table = "weights/self_attn.rotary_emb.inv_freq";
 
 /// [M, n, d] as [1, n, M, d], or back.
 Tensor swap_heads(const Tensor& x, std::int64_t outer, std::int64_t inner, std::int64_t d, std::vector<std::int64_t> shape) {
@@ -88,9 +55,20 @@ BlockFunction find_block(std::string_view model) noexcept {
 }
 
 LayerRun::LayerRun(const OpRequest& request, Callback callback)
-    : request_(request), callback_(std::move(callback)), config_(read_config(request.params.object("config"))), kernels_(request.params.object("kernels")) {
+    : request_(request),
+      callback_(std::move(callback)),
+      config_json_(request.params.has("config") || !request.config ? request.params.object("config") : *request.config),
+      config_(LayerConfig::read(config_json_)),
+      kernels_(request.params.object("kernels")) {
     const Tensor& x = hidden();
     if (x.rank() != 2 || x.cols() != config_.hidden) request.fail("input hidden is " + describe(x) + ", not [M, " + std::to_string(config_.hidden) + "]");
+    for (const auto& [name, tensor] : request.in) {
+        if (!name.starts_with("weights/") || name == stored_table) continue;
+        const auto shape = config_.weight_shape(name.substr(8));
+        if (!shape) request.fail("a layer has no weight \"" + name.substr(8) + "\"");
+        if (tensor.shape() != *shape || !(tensor.format() == x.format()))
+            request.fail(name + " is " + describe(tensor) + ", not " + std::string(named(x.format()).name) + " " + describe(*shape));
+    }
     std::int64_t cached = 0;
     for (const char* name : {"k_cache", "v_cache"}) {
         if (!request.in.contains(name)) continue;
@@ -107,7 +85,16 @@ LayerRun::LayerRun(const OpRequest& request, Callback callback)
     if (std::ssize(positions_) != x.rows()) request.params.fail("positions", "must have one position per token");
 }
 
-const Tensor& LayerRun::weight(const std::string& name) const { return request_.input("weights/" + name); }
+const Tensor& LayerRun::weight(const std::string& name) const {
+    used_.insert("weights/" + name);
+    return request_.input("weights/" + name);
+}
+
+void LayerRun::check_all_used() const {
+    for (const auto& [name, tensor] : request_.in)
+        if (name.starts_with("weights/") && !used_.contains(name) && name != stored_table)
+            request_.fail(name + ": this model has no such weight");
+}
 
 OpResult LayerRun::call(const std::string& stage, const std::string& op, Inputs in, const Params& params) const {
     const OpFunction function = find_op(op);
@@ -149,17 +136,18 @@ Tensor LayerRun::linear(const std::string& stage, const Tensor& x, const std::st
 
 Tensor LayerRun::rms_norm(const std::string& stage, const Tensor& x, const std::string& name) {
     Params params;
-    params.set("eps", request_.params.object("config").json_of("rms_norm_eps"));
+    params.set("eps", config_json_.json_of("rms_norm_eps"));
     params.set("style", "\"hf\"");
     return run(stage, "rms_norm", {{"x", x.reshape({x.rows(), x.cols()})}, {"w", weight(name)}}, params, x.shape());
 }
 
 void LayerRun::make_rope_table() {
     if (cos_.rank() == 2) return;
-    if (!request_.in.contains("inv_freq")) request_.not_modelled("inv_freq was not recorded (PyTorch computes it with the CPU's vectorised pow)");
+    const bool recorded = request_.in.contains("inv_freq");
+    const Tensor frequencies = recorded ? request_.input("inv_freq") : rotary_frequencies(config_json_, config_.head_dim);
     Params params;
     params.set("positions", json_list(positions_));
-    OpResult table = call("rope_table", "rope_table", {{"inv_freq", request_.input("inv_freq")}}, params);
+    OpResult table = call("rope_table", "rope_table", {{"inv_freq", frequencies}}, params);
     cos_ = table.out.at("cos");
     sin_ = table.out.at("sin");
 }

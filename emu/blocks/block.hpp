@@ -3,19 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "emu/blocks/config.hpp"
 #include "emu/ops/op.hpp"
 
 namespace bitreplay {
-
-/// What a decoder layer needs of a Hugging Face config.json.
-struct LayerConfig {
-    std::int64_t hidden, heads, kv_heads, head_dim, intermediate;
-    double rms_norm_eps;
-};
 
 /// One run of a model block. Its methods are the layer's operations; each is named by a stage, computes with the op of the
 /// same kind that a manifest could call, reports the result and returns what the next stage is fed with: the result
@@ -26,12 +22,16 @@ class LayerRun {
 public:
     using Callback = std::function<void(const std::string& stage, const Tensor& tensor)>;
 
-    /// `request` is a decoder_layer op: inputs hidden [M, H], weights/NAME, optional inv_freq [d/2], optional k_cache and
-    /// v_cache [kv heads, cached, d] (keys after the rotary embedding) that precede the M new tokens.
+    /// `request` is a decoder_layer op: inputs hidden [M, H], weights/NAME, optional inv_freq [d/2] (else
+    /// rotary_frequencies() of the config), optional k_cache and v_cache [kv heads, cached, d] (keys after the rotary
+    /// embedding) that precede the M new tokens. Weights must have the shapes of the config.
     LayerRun(const OpRequest& request, Callback callback);
 
     /// Stages without a model for which recorded tensors stood in, and why.
     const std::map<std::string, std::string>& missing() const noexcept { return missing_; }
+
+    /// After the last stage: InputError if a weight was given that no stage used.
+    void check_all_used() const;
 
     const LayerConfig& config() const noexcept { return config_; }
     const Tensor& hidden() const { return request_.input("hidden"); }
@@ -62,11 +62,13 @@ private:
 
     const OpRequest& request_;
     Callback callback_;
+    Params config_json_;
     LayerConfig config_;
     Params kernels_;
     std::vector<std::int64_t> positions_;
     Tensor cos_, sin_;
     std::map<std::string, std::string> missing_;
+    mutable std::set<std::string> used_;  // names of inputs
 };
 
 /// A decoder layer of one model family: a straight line of stages. The list is blocks.inc.

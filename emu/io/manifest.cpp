@@ -55,6 +55,13 @@ TensorSource read_source(JsonReader reader, const std::filesystem::path& folder)
     return source;
 }
 
+std::filesystem::path read_checkpoint(const std::string& name, JsonReader reader, const std::filesystem::path& folder) {
+    if (name.empty() || name.find('/') != std::string::npos) reader.fail("the name of a checkpoint must not be empty or hold a slash");
+    const std::filesystem::path out = folder / reader.text("folder");
+    reader.finish();
+    return out;
+}
+
 Expectation read_expectation(JsonReader reader) {
     Expectation out;
     if (reader.has("exact_nan")) out.exact_nan = reader.boolean("exact_nan");
@@ -139,7 +146,8 @@ void check_names(const Manifest& manifest, const std::vector<JsonReader>& reader
         const ManifestOp& op = manifest.ops[i];
         if (!ids.insert(op.id).second) readers[i].fail("the id \"" + op.id + "\" is taken");
         for (const auto& [name, tensor] : op.in)
-            if (!manifest.tensors.contains(tensor) && !outputs.contains(tensor) && !(name == "weights" && is_prefix(manifest, tensor)))
+            if (!manifest.tensors.contains(tensor) && !outputs.contains(tensor) && !manifest.checkpoint_key(tensor) &&
+                !(name == "weights" && is_prefix(manifest, tensor)))
                 readers[i].fail("input \"" + name + "\": no tensor and no earlier output is called \"" + tensor + "\"");
         for (const auto& [name, tensor] : op.out)
             if (!outputs.insert(tensor).second) readers[i].fail("the output name \"" + tensor + "\" is taken");
@@ -150,6 +158,12 @@ void check_names(const Manifest& manifest, const std::vector<JsonReader>& reader
 }
 
 }  // namespace
+
+std::optional<std::pair<std::string, std::string>> Manifest::checkpoint_key(const std::string& tensor) const {
+    const std::size_t slash = tensor.find('/');
+    if (slash == std::string::npos || !checkpoints.contains(tensor.substr(0, slash))) return std::nullopt;
+    return std::pair(tensor.substr(0, slash), tensor.substr(slash + 1));
+}
 
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& path) {
     const nlohmann::json document = detail::parse_json(text, path.string());
@@ -167,6 +181,12 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
     }
     JsonReader tensors = reader.at("tensors");
     for (const auto& [name, item] : tensors.members()) manifest.tensors[name] = read_source(item, path.parent_path());
+    if (reader.has("checkpoints")) {
+        JsonReader checkpoints = reader.at("checkpoints");
+        for (auto& [name, item] : checkpoints.members()) manifest.checkpoints[name] = read_checkpoint(name, item, path.parent_path());
+    }
+    for (const auto& [name, source] : manifest.tensors)
+        if (const auto key = manifest.checkpoint_key(name)) tensors.at(name).fail("names a tensor of the checkpoint \"" + key->first + "\"");
     const std::vector<JsonReader> ops = reader.at("ops").elements();
     for (const JsonReader& item : ops) {
         manifest.ops.push_back(read_op(item, manifest.gpu));

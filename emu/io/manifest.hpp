@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "emu/io/synthetic.hpp"
@@ -51,7 +52,11 @@ struct Manifest {
     std::string gpu;
     std::string software;  ///< JSON text, carried into reports
     std::map<std::string, TensorSource> tensors;
+    std::map<std::string, std::filesystem::path> checkpoints;  ///< folders; NAME/KEY is a tensor of checkpoint NAME
     std::vector<ManifestOp> ops;
+
+    /// Splits NAME/KEY at the first slash if NAME is a checkpoint; nullopt otherwise.
+    std::optional<std::pair<std::string, std::string>> checkpoint_key(const std::string& tensor) const;
 };
 
 /// Reads a manifest; InputError "file: JSON pointer: reason" for anything malformed, NotModelled for an unknown GPU.

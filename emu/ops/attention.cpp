@@ -55,6 +55,21 @@ OpResult flash(const OpRequest& request, const FlashBuild& build) {
     return out;
 }
 
+OpResult cudnn(const OpRequest& request, const CudnnKernel& kernel) {
+    CudnnCall call{request.gpu, kernel, request.input("q"), request.input("k"), request.input("v")};
+    call.causal = request.params.boolean("causal", false);
+    if (attention_scale(request) != default_attention_scale(call.q.cols())) request.not_modelled(kernel.name + " with a scale other than 1/sqrt(head dimension)");
+    if (request.params.has("window")) request.not_modelled(kernel.name + " with a window");
+    request.params.finish();
+    if (request.out_format && !(*request.out_format == call.q.format())) request.fail("out_dtype must be that of q");
+    AttentionResult result = cudnn_attention(call);
+    OpResult out;
+    out.main = "o";
+    out.out["o"] = std::move(result.o);
+    out.out["lse"] = std::move(result.lse);
+    return out;
+}
+
 }  // namespace
 
 std::uint32_t attention_scale(const OpRequest& request) {
@@ -69,6 +84,11 @@ OpResult run_attention(const OpRequest& request) {
     if (build != nullptr) {
         if (request.in.contains("mask")) request.not_modelled("kernel " + build->name + " with a mask tensor");
         return flash(request, *build);
+    }
+    const CudnnKernel* generated = request.kernel.empty() ? match_cudnn_kernel(request.kernel_names) : find_cudnn_kernel(request.kernel);
+    if (generated != nullptr) {
+        if (request.in.contains("mask")) request.not_modelled("kernel " + generated->name + " with a mask tensor");
+        return cudnn(request, *generated);
     }
     // Manifests name it either way.
     const bool eager = request.kernel == "torch.eager" || request.kernel == "eager";

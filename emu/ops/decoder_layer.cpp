@@ -6,7 +6,7 @@
 namespace bitreplay {
 
 OpResult run_decoder_layer(const OpRequest& request) {
-    const std::string model = request.params.text("model", "");
+    const std::string model = request.params.text("model", request.config ? request.config->text("model_type", "") : "");
     const BlockFunction block = find_block(model);
     if (block == nullptr) request.not_modelled("model \"" + model + "\"");
     for (const auto& [name, tensor] : request.in)
@@ -19,6 +19,7 @@ OpResult run_decoder_layer(const OpRequest& request) {
     request.params.finish();
     try {
         block(run);
+        run.check_all_used();
     } catch (const NotModelled& error) {
         result.not_modelled[""] = error.what();
     }

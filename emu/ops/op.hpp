@@ -30,6 +30,8 @@ struct OpRequest {
     Params params;
     std::map<std::string, Tensor> in;
     std::optional<Format> out_format;
+    /// config.json of the checkpoint that the input `weights` comes from.
+    std::optional<Params> config = {};
     /// With --inputs recorded: whole recorded outputs of this op by output name. An op of several stages feeds each
     /// stage with the recorded tensors of the stages before it.
     std::map<std::string, Tensor> recorded;

@@ -1,6 +1,7 @@
 #include <array>
 #include <bit>
 #include <catch2/catch.hpp>
+#include <optional>
 
 #include "arch/fp32.hpp"
 #include "arch/mufu.hpp"
@@ -8,6 +9,7 @@
 #include "emu/compare.hpp"
 #include "emu/simd/flash_rows.hpp"
 #include "formats/convert.hpp"
+#include "formats/error.hpp"
 #include "test/support/support.hpp"
 
 using namespace bitreplay;
@@ -82,6 +84,54 @@ TEST_CASE("attention: every instruction set equals the scalar definition") {
     CHECK(kernels % (2 * 2 * 4 * 9) == 0);
     CHECK(compared > 1'000'000);
     CHECK(specials > 1000);
+}
+
+TEST_CASE("attention: cuDNN's kernels, every instruction set equals the scalar definition or refuses what it refuses") {
+    test::Random random(73);
+    struct Case {
+        const char* kernel;
+        std::int64_t h, hk, sq, sk, d;
+        bool causal;
+    };
+    constexpr std::array<Case, 7> cases{{{"cudnn.flash_sm90", 2, 1, 70, 70, 64, true},
+                                         {"cudnn.flash_sm90", 1, 1, 300, 300, 128, true},
+                                         {"cudnn.flash_sm90", 2, 2, 65, 200, 96, false},
+                                         {"cudnn.flash_sm90", 1, 1, 3, 300, 256, false},
+                                         {"cudnn.flash_sm80_32", 4, 2, 1, 31, 64, false},
+                                         {"cudnn.flash_sm80_64", 4, 4, 1, 64, 128, false},
+                                         {"cudnn.flash_sm80_64", 2, 1, 1, 250, 128, false}}};
+    const auto attempt = [](const CudnnCall& call, const FlashEngine& engine) -> std::optional<AttentionResult> {
+        try {
+            return cudnn_attention(call, engine);
+        } catch (const NotModelled&) {
+            return std::nullopt;
+        }
+    };
+    std::int64_t compared = 0;
+    int refused = 0, kernels = 0;
+    for (const Format& format : {bf16, fp16})
+        for (const Data data : {Data::normal, Data::wide, Data::sparse})
+            for (const Case& c : cases) {
+                CudnnCall call{find_gpu("h200"), *find_cudnn_kernel(c.kernel), random_tensor(random, format, {2, c.h, c.sq, c.d}, data),
+                               random_tensor(random, format, {2, c.hk, c.sk, c.d}, data), random_tensor(random, format, {2, c.hk, c.sk, c.d}, data), c.causal};
+                const auto expected = attempt(call, {.fast = false});
+                refused += expected ? 0 : 1;
+                for (const simd::FlashRowKernels* row : simd::flash_row_kernels()) {
+                    const auto actual = attempt(call, {.fast = true, .isa = row->name});
+                    INFO(c.kernel << ' ' << named(format).name << ' ' << static_cast<int>(data) << ' ' << row->name << ' ' << describe(call.q));
+                    REQUIRE(expected.has_value() == actual.has_value());
+                    ++kernels;
+                    if (!expected) continue;
+                    const Comparison o = compare(expected->o, actual->o), lse = compare(expected->lse, actual->lse);
+                    REQUIRE(o.different == 0);
+                    REQUIRE(lse.different == 0);
+                    compared += o.compared + lse.compared;
+                }
+            }
+    if (kernels == 0) return test::skip("this CPU has no kernels");
+    CHECK(kernels % (2 * 3 * 7) == 0);
+    CHECK(compared > 500'000);
+    CHECK(refused < 10);
 }
 
 TEST_CASE("attention: the vector ex2 equals the scalar one") {

@@ -7,6 +7,7 @@
 #include "emu/attention.hpp"
 #include "emu/compare.hpp"
 #include "emu/io/safetensors.hpp"
+#include "emu/io/synthetic.hpp"
 #include "emu/ops/op.hpp"
 #include "test/support/support.hpp"
 
@@ -111,4 +112,62 @@ TEST_CASE("attention: the host rule chooses the recorded kernels, tiles and numb
     }
     CHECK(unsplit == 16);
     CHECK(split == 18);
+}
+
+TEST_CASE("attention: cuDNN's kernels on inputs that no generator makes: no scores, and values that show each probability") {
+    const std::filesystem::path base = test::testdata() / "h200/attention/cudnn";
+    const SafetensorsFile file = SafetensorsFile::open(base.string() + ".safetensors");
+    int calls = 0;
+    std::int64_t compared = 0;
+    for (const nlohmann::json& c : read_json(base.string() + ".json")) {
+        if (!c.contains("probe")) continue;
+        const std::string name = c.at("name");
+        const Format format = find_format(c.at("dtype").get<std::string>())->format;
+        const std::int64_t sq = c.at("Sq"), sk = c.at("Sk"), d = c.at("d");
+        const CudnnKernel* kernel = match_cudnn_kernel({c.at("kernels")[0][0].get<std::string>()});
+        REQUIRE(kernel != nullptr);
+        const auto input = [&](std::uint64_t seed, std::int64_t length) { return synthetic({.seed = seed, .format = format, .shape = {1, 1, length, d}}); };
+        CudnnCall call{find_gpu("h200"), *kernel, input(500, sq), input(501, sk), input(502, sk), c.at("causal").get<bool>()};
+        if (c.at("probe") == "zero") {
+            call.q = Tensor(format, call.q.shape());
+        } else {
+            const std::int64_t first = c.at("first");
+            call.v = Tensor(format, call.v.shape());
+            for (std::int64_t i = 0; i < std::min(d, sk - first); ++i) call.v.set((first + i) * d + i, format == bf16 ? 0x3F80 : 0x3C00);
+        }
+        const AttentionResult result = cudnn_attention(call);
+        INFO(name);
+        const Comparison lse = compare(file.tensor(name + ".lse"), result.lse);
+        CHECK(lse.different == 0);
+        // Large outputs were kept in part.
+        const Tensor recorded = file.tensor(name + ".o");
+        if (c.contains("rows")) {
+            const auto rows = c.at("rows").get<std::vector<std::int64_t>>();
+            Tensor part(format, recorded.shape());
+            for (std::size_t r = 0; r < rows.size(); ++r)
+                for (std::int64_t i = 0; i < d; ++i) part.set(static_cast<std::int64_t>(r) * d + i, result.o.get(rows[r] * d + i));
+            CHECK(compare(recorded, part).different == 0);
+        } else {
+            CHECK(compare(recorded, result.o).different == 0);
+        }
+        compared += lse.compared + recorded.size();
+        ++calls;
+    }
+    CHECK(calls == 16);
+    CHECK(compared > 100'000);
+}
+
+TEST_CASE("attention: a layer whose attention has no model is refused there, and equal before") {
+    int layers = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(test::testdata() / "h200/layers")) {
+        if (!entry.path().string().ends_with(".open.json")) continue;
+        const auto result = test::run(test::cli() + " replay " + entry.path().string() + " --json -");
+        INFO(entry.path());
+        REQUIRE(result.exit_code == 3);
+        const nlohmann::json report = nlohmann::json::parse(result.output);
+        CHECK(report.at("checks").size() >= 6);
+        for (const auto& check : report.at("checks")) CHECK(check.at("different") == 0);
+        ++layers;
+    }
+    CHECK(layers == 3);
 }

@@ -108,7 +108,7 @@ TEST_CASE("attention: what has no model is refused, what contradicts itself is a
     op.kernel = "torch.unknown";
     CHECK_THROWS_AS(run(op), NotModelled);
     op.kernel = "";
-    op.kernel_names = {"cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"};
+    op.kernel_names = {"cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x128_1x4x1_cga1x1x1_kernel0_0"};
     CHECK_THROWS_AS(run(op), NotModelled);
     op.kernel_names = {"void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<32, 128, 64, 4, false, false, cutlass::bfloat16_t>"};
     CHECK_THROWS_AS(run(op), InputError);  // another key tile than the rule's
@@ -129,4 +129,55 @@ TEST_CASE("attention: the fast-math build differs from PyTorch's only where roun
     const FlashCall fast{call.gpu, *find_flash_build("flash_attn.flash2"), call.q, call.k, call.v, false, -1, -1, call.scale, 132};
     const AttentionResult result = flash_attention(fast);
     for (std::int64_t i = 0; i < result.o.size(); ++i) CHECK(result.o.get(i) == one);
+}
+
+TEST_CASE("attention: what no capture of cuDNN's kernels covers is refused") {
+    const auto tensor = [](std::int64_t length, std::int64_t d, std::uint64_t code = one) { return filled({1, 2, length, d}, code); };
+    const std::string sm90 = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0";
+    const auto run = [&](std::int64_t sq, std::int64_t sk, std::int64_t d, const std::string& params = "{}", const std::string& gpu = "h200", const std::string& kernel = "") {
+        OpRequest op{.id = "a", .op = "attention", .gpu = find_gpu(gpu), .kernel = kernel, .kernel_names = {sm90}, .params = Params::parse(params, "m", ""),
+                     .in = {{"q", tensor(sq, d)}, {"k", tensor(sk, d)}, {"v", tensor(sk, d)}}, .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
+        return find_op("attention")(op).out.at("o");
+    };
+    CHECK(run(5, 300, 128).get(0) == one);
+    CHECK(run(5, 5, 128, R"({"causal": true, "scale": 0.08838834764831845})").get(0) == one);
+    CHECK(run(5, 5, 64, "{}", "h100").get(0) == one);
+    CHECK(run(1, 32, 128, "{}", "h200", "cudnn.flash_sm80_32").get(0) == one);
+    CHECK(run(1, 200, 128, "{}", "h200", "cudnn.flash_sm80_64").get(0) == one);
+    CHECK_THROWS_AS(run(1, 300, 128), NotModelled);
+    CHECK_THROWS_AS(run(5, 300, 128, R"({"causal": true})"), NotModelled);
+    CHECK_THROWS_AS(run(5, 5, 128, R"({"scale": 0.1})"), NotModelled);
+    CHECK_THROWS_AS(run(5, 5, 128, R"({"window": [3, 0]})"), NotModelled);
+    CHECK_THROWS_AS(run(5, 5, 80), NotModelled);
+    CHECK_THROWS_AS(run(5, 5, 128, "{}", "a100"), NotModelled);
+    CHECK_THROWS_AS(run(1, 33, 128, "{}", "h200", "cudnn.flash_sm80_32"), NotModelled);
+    CHECK_THROWS_AS(run(2, 32, 128, "{}", "h200", "cudnn.flash_sm80_32"), NotModelled);
+    CHECK_THROWS_AS(run(1, 257, 128, "{}", "h200", "cudnn.flash_sm80_64"), NotModelled);
+    CHECK_THROWS_AS(run(1, 200, 64, "{}", "h200", "cudnn.flash_sm80_64"), NotModelled);
+    CHECK_THROWS_AS(run(5, 5, 128, R"({"dropout": 0.1})"), InputError);
+
+    // Values of which the captures do not tell whether they are flushed to zero, or what NaN and infinity do.
+    CudnnCall call{find_gpu("h200"), *find_cudnn_kernel("cudnn.flash_sm90"), tensor(3, 64), tensor(3, 64), tensor(3, 64)};
+    const auto refused = [&] {
+        int count = 0;
+        for (const bool fast : {false, true}) try {
+                cudnn_attention(call, {.fast = fast});
+            } catch (const NotModelled&) {
+                ++count;
+            }
+        REQUIRE(count != 1);
+        return count == 2;
+    };
+    CHECK_FALSE(refused());
+    call.v = tensor(3, 64, 0x0040);  // subnormal
+    CHECK(refused());
+    call.v = tensor(3, 64, 0x7F80);
+    CHECK(refused());
+    call.v = tensor(3, 64);
+    call.k = tensor(3, 64);
+    for (std::int64_t i = 0; i < 64; ++i) call.k.set(i, 0xC2C8);  // -100: scores of -800 beside 8
+    CHECK(refused());
+    call.k = tensor(3, 64, 0x7F00);
+    call.q = call.k;
+    CHECK(refused());  // scores beyond the largest number
 }

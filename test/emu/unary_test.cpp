@@ -10,7 +10,7 @@ using namespace bitreplay;
 namespace {
 
 OpRequest request(const std::string& op, const char* gpu, Tensor x, const std::string& params) {
-    OpRequest out{"s", op, find_gpu(gpu), {}, {}, Params::parse(params, "m.json", "/ops/0/params"), {}, {}, {}, {}, {}};
+    OpRequest out{"s", op, find_gpu(gpu), {}, {}, Params::parse(params, "m.json", "/ops/0/params"), {}, {}, {}, {}, {}, {}};
     out.in.emplace("x", std::move(x));
     return out;
 }

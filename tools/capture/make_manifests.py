@@ -1,11 +1,12 @@
 """Turns captures into replay manifests. Standard library only; nothing is computed, only rewritten.
 
     python3 make_manifests.py layers CAPTURE_DIR OUT_DIR       decoder_layer manifests, one or two per capture
+    python3 make_manifests.py attention CASES.json OUT.json    one manifest with an op per call of a kernel that has a model
     python3 make_manifests.py gemm CASES.json OUT.json [--without REPORT]  one manifest with an op per matrix product
     python3 make_manifests.py instructions DIR OUT.json        one manifest with an op per instruction and input class
 
-Layers: NAME.json expects the SHA-256 of every stage (whole tensors); NAME.sampled.json expects the sampled rows and
-columns kept in NAME.safetensors beside it, so that a replay may compute only those.
+Layers: NAME.json expects the SHA-256 of every stage (whole tensors) and needs no other file; NAME.sampled.json expects the
+sampled rows and columns kept in NAME.safetensors beside it, and takes the recorded rotary table from there.
 """
 import argparse
 import json
@@ -45,14 +46,13 @@ def layer_manifests(capture, payload):
     for name, w in capture["weights"].items():
         more = {"plus": 1.0} if w["kind"] == "norm" else {}
         tensors["layer." + name] = synthetic(w["seed"], w["exp2"], "bf16", w["shape"], **more)
-    tensors["inv_freq"] = {"file": payload, "key": "inv_freq"}
-    inputs = {"hidden": "hidden", "weights": "layer.", "inv_freq": "inv_freq"}
+    inputs = {"hidden": "hidden", "weights": "layer."}
     params = {
         "model": capture["model"],
         "config": {
             "hidden_size": capture["H"], "num_attention_heads": capture["nh"], "num_key_value_heads": capture["nkv"],
             "head_dim": capture["hd"], "intermediate_size": capture["ffn"], "rms_norm_eps": capture["eps"],
-            "rope_theta": capture["theta"],
+            "rope_parameters": capture["rope_parameters"],
         },
         "positions": list(range(capture["first_position"], capture["first_position"] + capture["M"])),
         "kernels": {stage: layer_stage(linear) for stage, linear in capture["linears"].items()},
@@ -66,8 +66,8 @@ def layer_manifests(capture, payload):
         products = [k for k in attention if re.search("gemm|gemv|nvjet|dot_kernel|reduce_1Block|splitKreduce", k)]
         for stage, entry, names in zip(("scores", "context"), log, split_products(products)):
             params["kernels"][stage] = gemm_kernel(names, entry)
-    else:
-        params["attention"] = attention[0]
+    else:  # what PyTorch chose by itself
+        params["kernels"]["attn"] = {"kernel_names": attention}
     if capture["cached"]:
         for name, key in zip(PAST, ("k", "v")):
             cache = capture["cache"][key]
@@ -77,6 +77,8 @@ def layer_manifests(capture, payload):
     out = {}
     for variant in ("full", "sampled"):
         more, expect = {}, {}
+        if variant == "sampled":  # whole stages need no payload: their rotary table is computed from the config
+            more["inv_freq"] = {"file": payload, "key": "inv_freq"}
         for stage, info in stages.items():
             if variant == "full":
                 expect[stage] = {"sha256": info["sha256"]}
@@ -85,10 +87,30 @@ def layer_manifests(capture, payload):
                 expect[stage] = {"tensor": "expected." + stage}
                 if "rows" in info:
                     expect[stage].update(rows=info["rows"], cols=info["cols"])
-        op = {"id": "layer", "op": "decoder_layer", "in": inputs, "out": {s: s for s in stages}, "out_dtype": "bf16",
+        op = {"id": "layer", "op": "decoder_layer", "in": {**inputs, **{name: name for name in more if name == "inv_freq"}}, "out": {s: s for s in stages}, "out_dtype": "bf16",
               "params": params, "expect": expect}
         out[variant] = {"bitreplay": 1, "gpu": "h200", "software": software, "tensors": {**tensors, **more}, "ops": [op]}
     return out
+
+
+def attention(args):
+    with open(args.source) as f:
+        cases = json.load(f)
+    tensors, ops = {}, []
+    for c in cases:
+        names = [k[0] for k in c["kernels"]]
+        if "probe" in c or not names or not re.search("_knob_(7|2|3)_", names[0]):
+            continue  # inputs that no generator makes; kernels without a model
+        shape = {"q": [1, c["h"], c["Sq"], c["d"]], "k": [1, c["hk"], c["Sk"], c["d"]]}
+        inputs = {}
+        for seed, name in ((500, "q"), (501, "k"), (502, "v")):
+            extents = shape["q" if name == "q" else "k"]
+            inputs[name] = "_".join([name, c["dtype"], *map(str, extents[1:])])
+            tensors[inputs[name]] = synthetic(seed, 0, c["dtype"], extents)
+        ops.append({"id": c["name"], "op": "attention", "in": inputs, "kernel_names": names, "params": {"causal": c["causal"]},
+                    "expect": {"o": {"sha256": c["sha256"]}, "lse": {"sha256": c["lse_sha256"]}}})
+    write(args.out, {"bitreplay": 1, "gpu": "h200", "software": {"torch": "2.11.0+cu130"}, "tensors": tensors, "ops": ops})
+    print(len(ops), "of", len(cases), "cases")
 
 
 def split_products(names):
@@ -153,12 +175,12 @@ def instructions(args):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["layers", "gemm", "instructions"])
+    parser.add_argument("what", choices=["layers", "attention", "gemm", "instructions"])
     parser.add_argument("source")
     parser.add_argument("out")
     parser.add_argument("--without", help="report of `bitreplay replay --json`: leave out what it names as not modelled")
     args = parser.parse_args()
-    {"layers": layers, "gemm": gemm, "instructions": instructions}[args.what](args)
+    {"layers": layers, "attention": attention, "gemm": gemm, "instructions": instructions}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -146,6 +146,42 @@ def gemm2(folder, writer, _):
     writer.write("gemm2", "h200", tensors, ops, {"torch": "2.11.0+cu130", "cublasLt": "13.1"})
 
 
+def layer(folder, writer, _):
+    """Every stage of a decoder layer whose products were all unsplit."""
+    for path in sorted(folder.glob("block_*.json")):
+        with open(path) as f:
+            capture = json.load(f)
+        stored = path.with_suffix(".safetensors")
+        names = [k[0] for k in capture["kernels"]]
+        products = [i for i, name in enumerate(names) if name.startswith("nvjet")]
+        if any("splitK" in name for name in names):
+            sys.exit(f"{path}: a split product, of which the number of parts was not recorded")
+        stages = ["q", "k", "v", "o", "gate", "up", "down"]
+        if capture["impl"] == "eager":
+            scores, context = products[3:5]
+            attention = names[scores:context + 1]
+            del products[3:5]
+        else:
+            attention = [name for name in names if "pytorch_flash" in name]
+        if len(products) != len(stages):
+            sys.exit(f"{path}: {len(products)} products besides the attention's")
+        kernels = {stage: {"kernel_names": [names[i]]} for stage, i in zip(stages, products)}
+        kernels["attn"] = {"kernel_names": attention}
+        config = {"hidden_size": capture["H"], "num_attention_heads": capture["nh"], "num_key_value_heads": capture["nkv"],
+                  "head_dim": capture["hd"], "intermediate_size": capture["ffn"], "rms_norm_eps": capture["eps"]}
+        tensors = {"hidden": synthetic(capture["x"]["seed"], capture["x"]["exp2"], "bf16", [capture["M"], capture["H"]]),
+                   "inv_freq": writer.stored(stored, "inv_freq")}
+        for name, w in capture["weights"].items():
+            more = {"plus": 1.0} if w["kind"] == "norm" else {}
+            tensors["layer." + name] = synthetic(w["seed"], w["exp2"], "bf16", w["shape"], **more)
+        outputs = [s for s in capture["stages"] if s not in ("inv_freq", "cos", "sin", "hidden_in")]
+        tensors.update({"gpu." + stage: writer.stored(stored, stage) for stage in outputs})
+        writer.write(path.stem, "h200", tensors, [{
+            "id": "layer", "op": "decoder_layer", "in": {"hidden": "hidden", "weights": "layer.", "inv_freq": "inv_freq"},
+            "out_dtype": "bf16", "params": {"model": "qwen3", "config": config, "kernels": kernels},
+            "expect": {stage: {"tensor": "gpu." + stage} for stage in outputs}}], {"transformers": "5.17"})
+
+
 def kinds_in(folder):
     """Kinds of captures in this folder, by the files they consist of."""
     if any(folder.glob("*_fp16.safetensors")) and (folder / "LICENCE").exists():
@@ -156,6 +192,8 @@ def kinds_in(folder):
         yield gemm
     if (folder / "gemm2.json").exists():
         yield gemm2
+    if any(folder.glob("block_*.json")):
+        yield layer
 
 
 def main():
