@@ -59,7 +59,13 @@ struct RecipeFold {
 /// One level of a recipe, from the outside in; see recipe.cpp for what each kind does with a range of k.
 struct RecipeLayer {
     enum class Kind : std::uint8_t { split, interleave, blocks, walk, lanes };
-    enum class Chunk : std::uint8_t { floor_tiles, ceil_tiles, ceil_multiple, even_tiles };
+    enum class Chunk : std::uint8_t {
+        floor_tiles,      ///< floor(K / parts) rounded up to tiles; what lies beyond so many parts is left out
+        floor_tiles_all,  ///< the same, with as many parts as K needs
+        ceil_tiles,       ///< ceil(tiles / parts) tiles
+        ceil_multiple,    ///< ceil(K / parts) rounded up to one of `multiples`
+        even_tiles,       ///< part s ends before tile floor((s + 1)·tiles / parts)
+    };
     enum class Residue : std::uint8_t { last, first, none };
 
     Kind kind = Kind::walk;
@@ -100,6 +106,7 @@ struct RecipeAddend {
         separate,   ///< alpha·acc + beta·c, each operation rounded
         rounded,    ///< alpha·acc rounded to the output type, + c; beta is 1
         first_part, ///< c enters the first of the parts of the outermost merge; alpha and beta are 1
+        each_part,  ///< beta·c comes first, then alpha times each part of the outermost merge is added, in order
         alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
     };
     RecipeValues when;
