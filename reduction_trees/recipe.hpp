@@ -34,6 +34,7 @@ struct RecipeParam {
     std::int64_t fallback_bits = 0;        ///< if not 0, the fallback is this many bits of k: 1024 means 64 bf16 elements
     std::string name_regex;                ///< a number or word in the CUDA kernel name: capture group 1
     std::vector<std::pair<std::string, RecipeValue>> name_globs;  ///< or: the first glob that the kernel name matches
+    std::vector<std::pair<std::string, RecipeValue>> companion_globs;  ///< or: the first that any recorded kernel matches
     std::optional<LogSource> log;
     bool needs_name = false;  ///< a log without kernel names does not tell it: no fallback then
     std::vector<std::string> required_if;  ///< must be recorded if a recorded kernel name matches one of these globs

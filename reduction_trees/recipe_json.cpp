@@ -74,6 +74,11 @@ RecipeParam read_param(const std::string& name, JsonReader reader) {
             }
         }
     }
+    if (reader.has("from_companion"))
+        for (JsonReader& pair : reader.at("from_companion").elements()) {
+            param.companion_globs.emplace_back(pair.text("glob"), value(pair.at("value")));
+            pair.finish();
+        }
     if (reader.has("from_log")) param.log = read_log_source(reader.at("from_log"));
     if (reader.has("needs_name")) param.needs_name = reader.boolean("needs_name");
     param.required_if = texts(reader, "required_if");
