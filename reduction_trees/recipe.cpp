@@ -51,7 +51,7 @@ private:
     std::vector<std::vector<Range>> split(const RecipeLayer& layer, const std::vector<Range>& ranges, std::int64_t& extent) const {
         const auto [begin, end] = ranges.front();
         const std::int64_t k = end - begin;
-        const std::int64_t count = number(values_, layer.parts);
+        std::int64_t count = number(values_, layer.parts);
         if (count == 1) return {ranges};
         std::int64_t chunk = 0;
         if (layer.chunk == RecipeLayer::Chunk::even_tiles) return even_tiles(layer, ranges.front(), count);
@@ -61,8 +61,12 @@ private:
             chunk = ceil_div(ceil_div(k, count), multiple) * multiple;
         } else {
             const std::int64_t tile = number(values_, layer.size);
-            chunk = layer.chunk == RecipeLayer::Chunk::floor_tiles ? ceil_div(k / count, tile) * tile
-                                                                    : ceil_div(ceil_div(k, tile), count) * tile;
+            chunk = layer.chunk == RecipeLayer::Chunk::ceil_tiles ? ceil_div(ceil_div(k, tile), count) * tile
+                                                                   : ceil_div(k / count, tile) * tile;
+        }
+        if (layer.chunk == RecipeLayer::Chunk::floor_tiles_all) {
+            if (k < count) not_modelled("fewer products than parts");
+            count = ceil_div(k, chunk);
         }
         extent = chunk;
         std::vector<std::vector<Range>> parts;

@@ -21,7 +21,7 @@ def kernel_params(c, kernels):
         if "_segment_k_on_" in name:
             return {"ctas": grid[0] * grid[1] * grid[2]}
         if "dot_kernel<" in name:
-            return {"strided": int(c["tag"].endswith("_at") or (c["tag"].endswith("_nn") and c["N"] > 1))}
+            return {"strided": int((c["tag"].endswith("_at") and c["M"] > 1) or (c["tag"].endswith("_nn") and c["N"] > 1))}
     return {}
 
 
