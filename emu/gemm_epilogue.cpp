@@ -49,7 +49,8 @@ public:
             case Order::separate: return f32::add(f32::mul(alpha, acc), f32::mul(beta, c));
             case Order::rounded: return f32::add(rounded(f32::mul(alpha, acc)), c);
             case Order::alpha_x: return f32::fma(beta, c, acc);
-            case Order::first_part: break;
+            case Order::first_part:
+            case Order::each_part: break;
         }
         return f32::add(acc, c);
     }
@@ -88,7 +89,7 @@ Bits Addend::at(std::int64_t entry, std::int64_t row, std::int64_t col) const no
 bool GemmEpilogue::scales_x() const noexcept { return !orders.empty() && orders.front() == Order::alpha_x; }
 
 bool GemmEpilogue::needs_parts() const noexcept {
-    return bias == RecipeBias::Add::first_part || (!orders.empty() && orders.front() == Order::first_part);
+    return bias == RecipeBias::Add::first_part || (!orders.empty() && (orders.front() == Order::first_part || orders.front() == Order::each_part));
 }
 
 Tensor apply_epilogue(const GemmEpilogue& epilogue,
@@ -108,7 +109,11 @@ Tensor apply_epilogue(const GemmEpilogue& epilogue,
             };
             Bits value = element.scaled(part(0), static_cast<std::size_t>(row), static_cast<std::size_t>(col));
             const Bits addend = epilogue.addend.empty() ? 0 : epilogue.addend.at(place.entry, row, col);
-            if (epilogue.needs_parts()) {
+            if (epilogue.needs_parts() && !epilogue.orders.empty() && epilogue.orders.front() == Order::each_part) {
+                value = f32::mul(epilogue.beta, addend);
+                for (std::size_t i = 0; i < parts.size(); ++i)
+                    value = element.rounded(f32::add(value, f32::mul(epilogue.alpha, part(i))));
+            } else if (epilogue.needs_parts()) {
                 value = f32::add(value, addend);
                 for (std::size_t i = 1; i < parts.size(); ++i) value = f32::add(element.rounded(value), part(i));
             } else if (epilogue.bias) {

@@ -34,6 +34,7 @@ struct RecipeParam {
     std::int64_t fallback_bits = 0;        ///< if not 0, the fallback is this many bits of k: 1024 means 64 bf16 elements
     std::string name_regex;                ///< a number or word in the CUDA kernel name: capture group 1
     std::vector<std::pair<std::string, RecipeValue>> name_globs;  ///< or: the first glob that the kernel name matches
+    std::vector<std::pair<std::string, RecipeValue>> companion_globs;  ///< or: the first that any recorded kernel matches
     std::optional<LogSource> log;
     bool needs_name = false;  ///< a log without kernel names does not tell it: no fallback then
     std::vector<std::string> required_if;  ///< must be recorded if a recorded kernel name matches one of these globs
@@ -59,7 +60,13 @@ struct RecipeFold {
 /// One level of a recipe, from the outside in; see recipe.cpp for what each kind does with a range of k.
 struct RecipeLayer {
     enum class Kind : std::uint8_t { split, interleave, blocks, walk, lanes };
-    enum class Chunk : std::uint8_t { floor_tiles, ceil_tiles, ceil_multiple, even_tiles };
+    enum class Chunk : std::uint8_t {
+        floor_tiles,      ///< floor(K / parts) rounded up to tiles; what lies beyond so many parts is left out
+        floor_tiles_all,  ///< the same, with as many parts as K needs
+        ceil_tiles,       ///< ceil(tiles / parts) tiles
+        ceil_multiple,    ///< ceil(K / parts) rounded up to one of `multiples`
+        even_tiles,       ///< part s ends before tile floor((s + 1)·tiles / parts)
+    };
     enum class Residue : std::uint8_t { last, first, none };
 
     Kind kind = Kind::walk;
@@ -100,6 +107,7 @@ struct RecipeAddend {
         separate,   ///< alpha·acc + beta·c, each operation rounded
         rounded,    ///< alpha·acc rounded to the output type, + c; beta is 1
         first_part, ///< c enters the first of the parts of the outermost merge; alpha and beta are 1
+        each_part,  ///< beta·c comes first, then alpha times each part of the outermost merge is added, in order
         alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
     };
     RecipeValues when;
@@ -113,8 +121,8 @@ struct RecipeSegments {
     std::string parts;           ///< set for a region of the output: how many CTAs share each of its tiles
     std::string tile_m, tile_n;  ///< rows and columns of an output tile
     std::string ctas;            ///< CTAs in the grid
-    std::string cluster_m;       ///< tiles of a cluster along M: that many rows of tiles are walked together, N outside
-    std::string swizzle;         ///< 1: 8 rows of tiles together, the second such band from the last column backwards
+    std::string cluster_m;       ///< tiles of a cluster along M: that many rows of tiles are a band, walked column by column
+    std::string swizzle;         ///< 1: bands of 8 rows, the second from the last column backwards
 };
 
 /// A family of kernels with one order of summation, from a JSON file.

@@ -74,6 +74,11 @@ RecipeParam read_param(const std::string& name, JsonReader reader) {
             }
         }
     }
+    if (reader.has("from_companion"))
+        for (JsonReader& pair : reader.at("from_companion").elements()) {
+            param.companion_globs.emplace_back(pair.text("glob"), value(pair.at("value")));
+            pair.finish();
+        }
     if (reader.has("from_log")) param.log = read_log_source(reader.at("from_log"));
     if (reader.has("needs_name")) param.needs_name = reader.boolean("needs_name");
     param.required_if = texts(reader, "required_if");
@@ -151,7 +156,7 @@ RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
     switch (layer.kind) {
         case RecipeLayer::Kind::split:
             layer.parts = param_name(reader, "parts", recipe);
-            layer.chunk = static_cast<RecipeLayer::Chunk>(reader.choice("chunk", {"floor_tiles", "ceil_tiles", "ceil_multiple", "even_tiles"}));
+            layer.chunk = static_cast<RecipeLayer::Chunk>(reader.choice("chunk", {"floor_tiles", "floor_tiles_all", "ceil_tiles", "ceil_multiple", "even_tiles"}));
             if (layer.chunk != RecipeLayer::Chunk::ceil_multiple) {
                 layer.size = param_name(reader, "tile", recipe);
                 break;
@@ -182,7 +187,8 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
     addend.when = read_when(reader.at("when"), recipe);
     const JsonReader orders = reader.at("orders");
     for (const JsonReader& item : orders.elements()) {
-        constexpr std::array<std::string_view, 6> words{"fma_alpha", "fma_beta", "separate", "rounded", "first_part", "alpha_x"};
+        constexpr std::array<std::string_view, 7> words{"fma_alpha", "fma_beta",  "separate", "rounded",
+                                                    "first_part", "each_part", "alpha_x"};
         const auto word = std::find(words.begin(), words.end(), item.as_text());
         if (word == words.end()) item.fail("not an order of alpha, beta and c");
         addend.orders.push_back(static_cast<RecipeAddend::Order>(word - words.begin()));

@@ -24,6 +24,10 @@ bool any_match(const std::vector<std::string>& globs, std::string_view text) {
     return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return glob_match(glob, text); });
 }
 
+bool any_glob_matches(const std::string& glob, const std::vector<std::string>& names) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(glob, name); });
+}
+
 /// What the kernel name says about a parameter, if it does.
 std::optional<RecipeValue> from_name(const RecipeParam& param, const std::string& kernel) {
     for (const auto& [glob, value] : param.name_globs)
@@ -36,6 +40,12 @@ std::optional<RecipeValue> from_name(const RecipeParam& param, const std::string
     std::int64_t value = 0;
     std::from_chars(found.data(), found.data() + found.size(), value);
     return value;
+}
+
+std::optional<RecipeValue> from_names(const RecipeParam& param, const std::string& kernel, const std::vector<std::string>& all) {
+    for (const auto& [glob, value] : param.companion_globs)
+        if (any_glob_matches(glob, all)) return value;
+    return from_name(param, kernel);
 }
 
 bool allows(const RecipeParam& param, const RecipeValue& value) {
@@ -160,7 +170,8 @@ RecipeValues resolve(const Recipe& recipe,
     // std::regex recurses along what it matches; the longest names of cuBLAS have about 800 characters.
     if (kernel.size() > 4000) throw InputError("a kernel name of " + std::to_string(kernel.size()) + " characters");
     const auto fill = [&](const RecipeParam& param) {
-        const std::optional<RecipeValue> named = kernel.empty() ? std::nullopt : from_name(param, kernel);
+        const std::optional<RecipeValue> named =
+            kernel.empty() ? std::nullopt : from_names(param, kernel, kernel_names);
         const bool required = std::any_of(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
             return any_match(param.required_if, name);
         });

@@ -35,6 +35,7 @@ std::vector<Plan> plans_of(std::int64_t k) {
         plan_of("cublas.simt_sgemm", {{"split_k", n(3)}}, k),
         plan_of("cublas.simt_sgemm", {{"split_k", n(2)}, {"reduction", std::string("inplace")}}, k),
         plan_of("cublas.ffma", {{"split_k", n(5)}, {"custom_option", n(1)}}, k),
+        plan_of("cublas.sgemm_largek", {{"split_k", n(1)}}, k),
         plan_of("cublas.gemm_sn_tn", {}, k),
         plan_of("cublas.gemm_sn_nn", {{"parts", n(4)}, {"custom_option", n(1)}}, k),
         plan_of("cublas.gemv", {{"custom_option", n(75)}}, k),

@@ -45,6 +45,13 @@ Terms lanes(std::int64_t begin, std::int64_t end, std::size_t count, std::int64_
     return out;
 }
 
+/// Left to right, the running sum rounded to the output after every term.
+std::string rounded_in_turn(const Terms& terms) {
+    std::string out;
+    for (const std::string& term : terms) out = "r[" + Symbols::sum(out, term) + "]";
+    return out;
+}
+
 /// Lanes that start again every `restart` summands.
 Terms restarted(std::int64_t end, std::size_t count, std::int64_t restart) {
     Terms out(count);
@@ -63,7 +70,7 @@ TEST_CASE("simt_sgemm: a chain per part, parts of a multiple of 32 if K is one, 
     CHECK(sum("cublas.simt_sgemm", {{"split_k", n(3)}}, 50) == left_to_right({chain(0, 20), chain(20, 40), chain(40, 50)}));
     CHECK(sum("cublas.simt_sgemm", {{"split_k", n(132)}}, 10) == left_to_right({chain(0, 4), chain(4, 8), chain(8, 10)}));
     CHECK(sum("cublas.simt_sgemm", {{"split_k", n(2)}, {"reduction", word("inplace")}}, 64) ==
-          "r[" + Symbols::sum("r[" + chain(0, 32) + "]", chain(32, 64)) + "]");
+          rounded_in_turn({chain(0, 32), chain(32, 64)}));
     CHECK_THROWS_AS(sum("cublas.simt_sgemm", {}, 64), NotModelled);  // the split is never guessed
 }
 
@@ -92,9 +99,19 @@ TEST_CASE("ffma: tiles of 8 dealt to the parts in turn, merged through as many b
     CHECK_THROWS_AS(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(2)}, {"buffers", word("half")}}, 64), InputError);
 }
 
-TEST_CASE("sgemm_largek: contiguous parts of a multiple of 8, in order") {
-    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(5)}}, 29) == left_to_right({chain(0, 8), chain(8, 16), chain(16, 24), chain(24, 29)}));
-    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(2)}}, 100) == left_to_right({chain(0, 56), chain(56, 100)}));
+TEST_CASE("sgemm_largek: parts of floor(K / S) rounded up to 8, as many as K needs, in order") {
+    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(5)}}, 29) == rounded_in_turn({chain(0, 8), chain(8, 16), chain(16, 24), chain(24, 29)}));
+    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(2)}}, 100) == rounded_in_turn({chain(0, 56), chain(56, 100)}));
+    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(5)}}, 43) ==  // six parts
+          rounded_in_turn({chain(0, 8), chain(8, 16), chain(16, 24), chain(24, 32), chain(32, 40), chain(40, 43)}));
+    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(4)}}, 7) == chain(0, 7));
+    CHECK_THROWS_AS(sum("cublas.sgemm_largek", {{"split_k", n(4)}}, 3), NotModelled);
+}
+
+TEST_CASE("magma_sgemmEx, ffma of fp16: one chain") {
+    CHECK(sum("cublas.magma_sgemmex", {}, 100) == chain(0, 100));
+    CHECK(sum("cublas.ffma_fp16", {{"split_k", n(1)}}, 100) == chain(0, 100));
+    CHECK_THROWS_AS(sum("cublas.ffma_fp16", {{"split_k", n(2)}}, 100), InputError);
 }
 
 TEST_CASE("gemmSN: 16 lanes from zero again every 256 (TN), contiguous parts in blocks (NN)") {
@@ -117,8 +134,10 @@ TEST_CASE("gemv: every custom option") {
         std::size_t lanes;
         std::int64_t vector;
     };
-    const Turns turns[] = {{75, 32, 1}, {83, 32, 1}, {93, 32, 1}, {73, 16, 1}, {81, 16, 1}, {101, 16, 1}, {111, 4, 1}, {10, 32, 4}};
-    const Turns slices[] = {{74, 32, 0}, {92, 32, 0}, {72, 16, 0}, {80, 16, 0}, {100, 16, 0}, {88, 8, 0}, {106, 8, 0}, {58, 4, 0}, {1, 2, 0}, {48, 2, 0}, {56, 2, 0}, {94, 2, 0}};
+    const Turns turns[] = {{75, 32, 1}, {83, 32, 1}, {93, 32, 1}, {73, 16, 1}, {81, 16, 1}, {101, 16, 1}, {35, 16, 1},
+                           {67, 8, 1},  {51, 4, 1},  {69, 4, 1},  {111, 4, 1}, {57, 2, 1},  {10, 32, 4}};
+    const Turns slices[] = {{74, 32, 0}, {92, 32, 0}, {72, 16, 0}, {80, 16, 0}, {100, 16, 0}, {78, 8, 0}, {88, 8, 0}, {106, 8, 0},
+                            {58, 4, 0},  {96, 4, 0},  {110, 4, 0}, {1, 2, 0},   {48, 2, 0},   {56, 2, 0}, {94, 2, 0}, {102, 2, 0}};
     for (const std::int64_t k : {1, 7, 33, 130, 515, 3000}) {
         for (const Turns& row : turns) {
             INFO("option " << row.option << ", K = " << k);
@@ -150,6 +169,11 @@ TEST_CASE("gemv: every custom option") {
     }
     CHECK_THROWS_AS(sum("cublas.gemv", {}, 128), NotModelled);
     CHECK_THROWS_AS(sum("cublas.gemv", {{"custom_option", n(75)}, {"lanes", n(16)}}, 128), InputError);
+}
+
+TEST_CASE("gemv_nsp16: lanes of four, one round") {
+    CHECK(sum("cublas.gemv_nsp16", {}, 72) == test::halving(lanes(0, 72, 32, 4)));
+    CHECK_THROWS_AS(sum("cublas.gemv_nsp16", {}, 97), NotModelled);
 }
 
 TEST_CASE("dot: threads of a block halve, one block folds the blocks") {
@@ -201,6 +225,8 @@ TEST_CASE("kernel names: which recipe, and what they say") {
     const std::string gemvx = "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, ";
     CHECK(recipe_of({gemvx + "__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}) ==
           "cublas.gemv");
+    CHECK(recipe_of({"std::enable_if<true, void>::type internal::gemvx::kernel<long, long, __half, float, float, float, true, true, false, false, 9, false, T>(P)",
+                     "void cublasLt::splitKreduce_kernel<32, 16, int, float>(P)"}) == "cublas.gemv");
     CHECK(recipe_of({gemvx + "double, double, double, double, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}).empty());
     CHECK(recipe_of({gemvx + "__half, __half, __half, __half, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}).empty());
     CHECK(recipe_of({"void dot_kernel<double, 128, 0, cublasDotParams<T> >(P)", "void reduce_1Block_kernel<double, 128, 7, T>(P)"}).empty());
@@ -208,6 +234,15 @@ TEST_CASE("kernel names: which recipe, and what they say") {
     CHECK(recipe_of({"void gemmSN_TN_kernel<float, 128, 16, 4, 4, 2, 2, true, T>(P)"}).empty());  // other tiles: not known
     CHECK(recipe_of({"Memset (Device)", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"}) ==
           "cublas.ffma");
+    const std::string tn = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 8, 9, false, T>(P)",
+                      epilogue = "void cublasLt::epilogue::impl::globalKernel<8, 32, __half, __half, float, true, false, 1>(P)";
+    const auto bias_after = [&](const std::vector<std::string>& kernels) {
+        const Recipe* found = match_recipe(kernels);
+        REQUIRE(found != nullptr);
+        return find_bias(*found, resolve(*found, {}, kernels, 16))->add;
+    };
+    CHECK(bias_after({tn}) == RecipeBias::Add::accumulator);
+    CHECK(bias_after({tn, epilogue}) == RecipeBias::Add::rounded);  // a kernel of its own reads the rounded output
     const std::string nn = "void gemmSN_NN_kernel<float, 256, 4, 2, 8, 3, 4, false, T>(P)";
     REQUIRE(recipe_of({nn}) == "cublas.gemm_sn_nn");
     CHECK(resolve(*match_recipe({nn}), {{"custom_option", n(1)}}, {nn}, 32).at("parts") == n(4));

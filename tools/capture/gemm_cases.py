@@ -21,7 +21,7 @@ def kernel_params(c, kernels):
         if "_segment_k_on_" in name:
             return {"ctas": grid[0] * grid[1] * grid[2]}
         if "dot_kernel<" in name:
-            return {"strided": int(c["tag"].endswith("_at") or (c["tag"].endswith("_nn") and c["N"] > 1))}
+            return {"strided": int((c["tag"].endswith("_at") and c["M"] > 1) or (c["tag"].endswith("_nn") and c["N"] > 1))}
     return {}
 
 
@@ -60,9 +60,10 @@ def wide(seed, exp2, rows, k, power):
     return "F8_E4M3", [len(rows), k], bytes(codes)
 
 
-def product(c, stored, values):
+def product(c, stored, values, full_below):
     """(tensors by name, op) of one entry; `stored(key)` names a tensor of the capture's safetensors file, `values(name, dtype,
-    shape, bytes)` one that the caller writes to a file, because a manifest cannot generate it."""
+    shape, bytes)` one that the caller writes to a file, because a manifest cannot generate it. Below `full_below` products the
+    hash of the whole output is expected, where it was recorded, else the samples."""
     name, m, n, k = c["key"], c["M"], c["N"], c["K"]
     lead = [c["B"]] if c["B"] else []
     mirror = {"x": {}, "w": {}} if c.get("plain") else {"x": {"mirror": "even"}, "w": {"mirror": "odd"}}
@@ -90,7 +91,7 @@ def product(c, stored, values):
             one = scale(seed, extent if c.get("rowwise") else 1, c.get("plain"))
             tensors[f"{name}.{key}"] = one if isinstance(one, dict) else values(f"{name}.{key}", *one)
             op["in"][key] = f"{name}.{key}"
-    if c.get("full") and "sha256_full" in c:
+    if "sha256_full" in c and (c.get("full") or max(c["B"], 1) * m * n * k < full_below):
         op["expect"] = {"sha256": c["sha256_full"]}
     else:
         tensors[name + ".y"] = stored(name)
@@ -103,13 +104,13 @@ def product(c, stored, values):
     return tensors, op
 
 
-def products(cases, stored, values=None, skip=()):
+def products(cases, stored, values=None, skip=(), full_below=0):
     """Tensors and ops of all entries but those whose inputs nobody describes or whose op id is in `skip`."""
     tensors, ops = {}, []
     for c in cases:
         if "error" in c or c["tag"] in UNDESCRIBED:
             continue
-        more, op = product(c, stored, values)
+        more, op = product(c, stored, values, full_below)
         if op["id"] not in skip:
             tensors.update(more)
             ops.append(op)

@@ -145,7 +145,8 @@ def gemm(args):
     if args.without:
         with open(args.without) as f:
             left_out = {op["id"] for op in json.load(f)["not_modelled"]}
-    tensors, ops = products(cases, lambda key: {"file": payload, "key": key}, skip=left_out)
+    tensors, ops = products(cases, lambda key: {"file": payload, "key": key}, skip=left_out,
+                           full_below=args.full_below)
     write(args.out, {"bitreplay": 1, "gpu": "h200", "software": {"torch": "2.11.0+cu130", "cublasLt": "13.1"},
                      "tensors": tensors, "ops": ops})
     print(len(ops), "of", len(cases), "cases")
@@ -179,6 +180,8 @@ def main():
     parser.add_argument("source")
     parser.add_argument("out")
     parser.add_argument("--without", help="report of `bitreplay replay --json`: leave out what it names as not modelled")
+    parser.add_argument("--full-below", type=float, default=0, metavar="N",
+                        help="matrix products of fewer than N multiplications expect the hash of the whole output")
     args = parser.parse_args()
     {"layers": layers, "attention": attention, "gemm": gemm, "instructions": instructions}[args.what](args)
 

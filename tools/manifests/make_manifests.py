@@ -131,19 +131,29 @@ def gemm(folder, writer, options):
     writer.write("gemm", "h200", tensors, ops, {"torch": "2.11.0+cu130", "cuda": "13.0"})
 
 
-def gemm2(folder, writer, _):
-    """Matrix products off the beaten path: sampled outputs, cuBLASLt's log beside the kernel names."""
-    with open(folder / "gemm2.json") as f:
-        cases = json.load(f)
-    values = {}
+def product_captures(folder):
+    """Files of capture_gemm.py in this folder: lists of matrix products, each beside its safetensors."""
+    for path in sorted(folder.glob("*.json")):
+        if path.with_suffix(".safetensors").exists():
+            with open(path) as f:
+                cases = json.load(f)
+            if isinstance(cases, list) and cases and {"key", "ltlog", "xseed"} <= cases[0].keys():
+                yield path, cases
 
-    def note(name, *what):
-        values[name] = what
-        return {"file": "gemm2.values.safetensors", "key": name}
 
-    tensors, ops = products(cases, lambda key: writer.stored(folder / "gemm2.safetensors", key), note)
-    write_values(writer.out / "gemm2.values.safetensors", values)
-    writer.write("gemm2", "h200", tensors, ops, {"torch": "2.11.0+cu130", "cublasLt": "13.1"})
+def captured_products(folder, writer, _):
+    """Matrix products with cuBLASLt's log beside the kernel names: sampled outputs, or the hash of the whole."""
+    for path, cases in product_captures(folder):
+        values = {}
+
+        def note(name, *what, file=path.stem + ".values.safetensors", values=values):
+            values[name] = what
+            return {"file": file, "key": name}
+
+        tensors, ops = products(cases, lambda key, path=path: writer.stored(path.with_suffix(".safetensors"), key), note)
+        if values:
+            write_values(writer.out / (path.stem + ".values.safetensors"), values)
+        writer.write(path.stem, "h200", tensors, ops, {"torch": "2.11.0+cu130", "cublasLt": "13.1"})
 
 
 def layer(folder, writer, _):
@@ -190,8 +200,8 @@ def kinds_in(folder):
         yield instructions
     if (folder / "gemm.json").exists():
         yield gemm
-    if (folder / "gemm2.json").exists():
-        yield gemm2
+    if any(product_captures(folder)):
+        yield captured_products
     if any(folder.glob("block_*.json")):
         yield layer
 
