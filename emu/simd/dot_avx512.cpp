@@ -88,5 +88,6 @@ struct Nearest {};
 }  // namespace
 }  // namespace bitreplay::avx512
 #include "emu/simd/dot.ipp"
+#include "emu/simd/filter_exact.ipp"
 #include "emu/simd/filter.ipp"
 #endif

@@ -15,11 +15,10 @@ const simd::FilterKernels* filter_row() noexcept;
 namespace simd {
 
 int filter_roundings(int block, int position) noexcept {
-    // A chain of pair sums from zero, two roundings each at most: the first unit of n passes 2 n of them. Blocks of
-    // four units and more are two interleaved chains, added at the end.
-    const int units = block / 2, unit = position / 2;
-    if (units < 4) return 2 * (units - unit);
-    return 2 * (units / 2 - unit / 2) + 1;
+    // A pair sum of a chain rounds twice at most, the first one (from zero) once; then the tree of chains.
+    const int chains = filter_chains(block), length = block / 2 / chains, place = position / 2 / chains;
+    const int in_chain = 2 * (length - place) - (place == 0 ? 1 : 0);
+    return in_chain + std::countr_zero(static_cast<unsigned>(chains));
 }
 
 FilterSegment::FilterSegment(const std::uint16_t* bf16_codes, std::int64_t size, int block) noexcept : lowest_bits{} {
@@ -53,12 +52,18 @@ FilterSegment::FilterSegment(const std::uint16_t* bf16_codes, std::int64_t size,
 
 void FilterSegment::deeper(int top, std::uint16_t (&out)[depth_levels]) const noexcept {
     int rest = count;
-    for (int j = 0; j < depth_levels; ++j) {
+    for (int i = 0; i < depth_levels; ++i) {
+        out[i] = static_cast<std::uint16_t>(rest);
         // lowest_bits is indexed by place + 8 with the place of a fraction's last bit at field - 7.
-        const int place = top - j + 8;
+        const int place = top - i + 8;
         if (place >= 0 && place < 272) rest -= lowest_bits[place];
-        out[j] = static_cast<std::uint16_t>(rest);
     }
+}
+
+int middle_of(const std::uint16_t (&deeper)[depth_levels]) noexcept {
+    int i = 0;
+    while (i + 1 < depth_levels && deeper[i] > deeper[0] / 16) ++i;
+    return i;
 }
 
 const FilterKernels* filter_kernels() noexcept {
