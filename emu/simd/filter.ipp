@@ -34,17 +34,24 @@ BITREPLAY_INLINE inline void add_chains(F (&to)[rows], const F (&from)[rows]) {
                                          BITREPLAY_INLINE { to[r.value] = _mm512_add_ps(to[r.value], from[r.value]); });
 }
 
-/// One segment of `rows` rows and one strip of columns.
+constexpr std::int64_t part_products = 256;    // of a strip and of part_rows rows: together in the first-level cache
+constexpr std::int64_t part_rows = 32;
+constexpr std::int64_t reused_segments = 4;    // of a panel, read for all rows: in the second-level cache
+constexpr std::int64_t filter_rows = 128;      // rows whose state is kept
+
+/// Part of a segment for one strip of columns: blocks [first, first + count).
+struct FilterPart {
+    std::int64_t first, count;
+    bool fresh;                 // the segment starts here
+    const std::uint32_t* next;  // operands of the strip that is next, to be fetched meanwhile
+};
+
 template <int block, int rows>
-__attribute__((noinline)) void filter_segment(const FilterTask& task,
-                                              const FilterState& state,
-                                              std::int64_t row,
-                                              int column,
-                                              std::int64_t segment,
-                                              std::int64_t blocks) {
+__attribute__((noinline)) void filter_part(
+    const FilterTask& task, const FilterState& state, std::int64_t row, int column, const FilterPart& part) {
     constexpr int units = block / 2, chains = simd::filter_chains(block);
     constexpr auto R = static_cast<Size>(rows);
-    const std::int64_t first = segment * (segment_products / 2);
+    const std::int64_t first = part.first * units;
     const std::uint32_t* a[R];
     F w[R], sum[R], most[R];
     const std::uint32_t* b = task.b.pairs + column / strip * task.b_strip + first * strip;
@@ -53,9 +60,12 @@ __attribute__((noinline)) void filter_segment(const FilterTask& task,
         a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first;
         w[r.value] = Simd::load(state.w + place + r.number * simd::panel_columns);
         sum[r.value] = Simd::load(state.sum + place + r.number * simd::panel_columns);
-        most[r.value] = magnitude(w[r.value]);
+        most[r.value] = part.fresh ? magnitude(w[r.value]) : Simd::load(state.most + place + r.number * simd::panel_columns);
     });
-    for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::uint32_t* next = part.next + row % part_rows / rows * part.count * 16;
+    for (std::int64_t i = 0; i < part.count; ++i) {
+        _mm_prefetch(next, _MM_HINT_T0);
+        next += 16;
         F chain[static_cast<Size>(chains)][R];
         // Chain c holds units c, c + chains, …; two chains at a time are added as soon as they are complete.
         unrolled<chains>([&](auto c) BITREPLAY_INLINE {
@@ -149,21 +159,32 @@ void segment_bound(
 }
 
 template <int block>
-void approximate_blocks(const FilterTask& task, const FilterState& state) {
-    constexpr std::int64_t per_segment = segment_products / block;
-    for (std::int64_t segment = 0; segment < task.segments; ++segment) {
-        const std::int64_t left = task.blocks - segment * per_segment;
-        const std::int64_t blocks = left < per_segment ? left : per_segment;
+void approximate_segment(const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t rows, std::int64_t segment) {
+    constexpr std::int64_t per_segment = segment_products / block, per_part = part_products / block;
+    const std::int64_t left = task.blocks - segment * per_segment;
+    const std::int64_t blocks = left < per_segment ? left : per_segment;
+    for (std::int64_t at = 0; at < blocks; at += per_part) {
+        FilterPart part{segment * per_segment + at, blocks - at < per_part ? blocks - at : per_part, at == 0, nullptr};
         for (int column = 0; column < simd::panel_columns; column += strip) {
-            std::int64_t row = 0;
-            for (; row + 4 <= task.rows; row += 4) filter_segment<block, 4>(task, state, row, column, segment, blocks);
-            for (; row < task.rows; ++row) filter_segment<block, 1>(task, state, row, column, segment, blocks);
+            const bool last = column + strip == simd::panel_columns;
+            part.next = task.b.pairs + (last ? 0 : (column / strip + 1) * task.b_strip) +
+                        (part.first + (last ? per_part : 0)) * (block / 2) * strip;
+            std::int64_t i = row;
+            for (; i + 4 <= row + rows; i += 4) filter_part<block, 4>(task, state, i, column, part);
+            for (; i < row + rows; ++i) filter_part<block, 1>(task, state, i, column, part);
         }
-        for (std::int64_t row = 0; row < task.rows; ++row) segment_bound(task, state, row, segment, blocks);
     }
+    for (std::int64_t i = row; i < row + rows; ++i) segment_bound(task, state, i, segment, blocks);
 }
 
-constexpr std::int64_t filter_rows = 32;  // rows whose state stays in the first-level cache
+template <int block>
+void approximate_blocks(const FilterTask& task, const FilterState& state) {
+    for (std::int64_t first = 0; first < task.segments; first += reused_segments)
+        for (std::int64_t row = 0; row < task.rows; row += part_rows)
+            for (std::int64_t segment = first; segment < first + reused_segments && segment < task.segments; ++segment)
+                approximate_segment<block>(
+                    task, state, row, task.rows - row < part_rows ? task.rows - row : part_rows, segment);
+}
 
 void approximate(const FilterTask& whole) noexcept {
     for (std::int64_t row = 0; row < whole.rows; row += filter_rows) {

@@ -159,6 +159,14 @@ __attribute__((noinline)) void pairs_blocks(const PairsTask& task) {
         const auto blocks = static_cast<int>(task.blocks - i < step ? task.blocks - i : step);
         const std::uint32_t* const a = task.a + i * units * simd::group_rows;
         const std::uint32_t* const b = task.b + i * units * simd::strip_columns;
+        for (int u = 0; u < chunk / 2; ++u) {  // the next chunk of both sides
+            const std::uint32_t* const from = a + (chunk / 2 + u) * simd::group_rows;
+            const std::uint32_t* const strip = b + (chunk / 2 + u) * simd::strip_columns;
+            _mm_prefetch(from, _MM_HINT_T0);
+            _mm_prefetch(from + 16, _MM_HINT_T0);
+            _mm_prefetch(strip, _MM_HINT_T0);
+            _mm_prefetch(strip + task.b_strip, _MM_HINT_T0);
+        }
         for (std::int64_t at = 0; at < task.count; at += 16 * most_groups) {
             const std::int64_t groups = (task.count - at) / 16;
             const auto words = [&](int g, int u, I& left, I& right) BITREPLAY_INLINE {
