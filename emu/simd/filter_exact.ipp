@@ -7,8 +7,8 @@ namespace {
 using simd::LanesTask;
 using simd::PairsTask;
 
-constexpr int chunk = 64;       // products of a lane that are worked on at a time
-constexpr int most_groups = 4;  // groups of 16 lanes: their sums hide each other's latency, their products fit the cache
+constexpr int chunk = 32;       // products of a lane that are worked on at a time
+constexpr int most_groups = 8;  // groups of 16 lanes: their sums hide each other's latency, their products fit the cache
 
 /// The products of one group of lanes, exact or below 2^-126 and then zero, and the largest exponent of each block.
 struct Products {
@@ -57,16 +57,13 @@ __attribute__((noinline)) unsigned zero_products(const Words& words, int unit) {
     return Simd::equal(some, constant(0));
 }
 
-/// `blocks` blocks of up to most_groups groups of lanes: words(g, u, a, b). Sets the bits of lanes whose result is not
-/// right.
-template <int block, class Words>
+/// `blocks` blocks of up to most_groups groups of lanes; group(g) gives the words of one. Sets the bits of lanes whose
+/// result is not right.
+template <int block, class Group>
 BITREPLAY_INLINE inline void exact_chunk(
-    const Words& words, int groups, int blocks, int align, float* accs, std::uint16_t* unsafe) {
+    const Group& group, int groups, int blocks, int align, float* accs, std::uint16_t* unsafe) {
     Products products[most_groups];
-    const auto of = [&](int g) BITREPLAY_INLINE {
-        return [&words, g](int u, I& a, I& b) BITREPLAY_INLINE { words(g, u, a, b); };
-    };
-    for (int g = 0; g < groups; ++g) multiply<block>(of(g), blocks, products[g]);
+    for (int g = 0; g < groups; ++g) multiply<block>(group(g), blocks, products[g]);
     // A zero operand counts with its partner's exponent here, at most filter_exponent - 127.
     const I lowest = constant((127 - simd::filter_exponent) << 23);
     for (int i = 0; i < blocks; ++i)
@@ -84,7 +81,7 @@ BITREPLAY_INLINE inline void exact_chunk(
             const unsigned high = Simd::greater(x, lowest);
             if (high != all_lanes) [[unlikely]] {
                 // Lanes whose accumulator and products are all zero: exactly +0.
-                const unsigned nothing = ~high & Simd::zero(acc) & zero_products<block / 2>(of(g), i * (block / 2));
+                const unsigned nothing = ~high & Simd::zero(acc) & zero_products<block / 2>(group(g), i * (block / 2));
                 out = Simd::select(nothing, Simd::broadcast(0.0F), out);
                 unsafe[g] |= static_cast<std::uint16_t>(~(high | nothing) & all_lanes);
             }
@@ -134,11 +131,13 @@ __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
                 unrolled<16>([&](auto u)
                                  BITREPLAY_INLINE { _mm512_store_si512(right[g][unit + u.number], words[u.value]); });
             }
-        const auto words = [&](int g, int u, I& a, I& b) BITREPLAY_INLINE {
-            a = constant(static_cast<std::int32_t>(task.a[i * units + u]));
-            b = _mm512_load_si512(right[g][u]);
+        const auto group = [&](int g) BITREPLAY_INLINE {
+            return [a = task.a + i * units, column = right[g]](int u, I& x, I& y) BITREPLAY_INLINE {
+                x = constant(static_cast<std::int32_t>(a[u]));
+                y = _mm512_load_si512(column[u]);
+            };
         };
-        exact_chunk<block>(words, groups, blocks, task.align_bits, task.acc, unsafe);
+        exact_chunk<block>(group, groups, blocks, task.align_bits, task.acc, unsafe);
     }
     task.unsafe = 0;
     for (int g = 0; g < groups; ++g) task.unsafe |= static_cast<std::uint32_t>(unsafe[g]) << (16 * g);
@@ -155,6 +154,9 @@ void walk_lanes(LanesTask& task) noexcept {
 template <int block>
 __attribute__((noinline)) void pairs_blocks(const PairsTask& task) {
     constexpr int units = block / 2, step = chunk / block;
+    // Equal shares of the groups, as few as possible.
+    const std::int64_t all = task.count / 16, shares = (all + most_groups - 1) / most_groups;
+    const std::int64_t together = (all + shares - 1) / shares;
     for (std::int64_t i = 0; i < task.blocks; i += step) {
         const auto blocks = static_cast<int>(task.blocks - i < step ? task.blocks - i : step);
         const std::uint32_t* const a = task.a + i * units * simd::group_rows;
@@ -167,18 +169,18 @@ __attribute__((noinline)) void pairs_blocks(const PairsTask& task) {
             _mm_prefetch(strip, _MM_HINT_T0);
             _mm_prefetch(strip + task.b_strip, _MM_HINT_T0);
         }
-        for (std::int64_t at = 0; at < task.count; at += 16 * most_groups) {
+        for (std::int64_t at = 0; at < task.count; at += 16 * together) {
             const std::int64_t groups = (task.count - at) / 16;
-            const auto words = [&](int g, int u, I& left, I& right) BITREPLAY_INLINE {
-                const std::uint32_t *const from = a + u * simd::group_rows, *const strip = b + u * simd::strip_columns;
-                left = _mm512_permutex2var_epi32(
-                    _mm512_loadu_si512(from), Simd::load(task.row + at + 16 * g), _mm512_loadu_si512(from + 16));
-                right = _mm512_permutex2var_epi32(_mm512_loadu_si512(strip),
-                                                  Simd::load(task.column + at + 16 * g),
-                                                  _mm512_loadu_si512(strip + task.b_strip));
+            const auto group = [&](int g) BITREPLAY_INLINE {
+                const I row = Simd::load(task.row + at + 16 * g), column = Simd::load(task.column + at + 16 * g);
+                return [=, further = task.b_strip](int u, I& x, I& y) BITREPLAY_INLINE {
+                    const std::uint32_t *const from = a + u * simd::group_rows, *const to = b + u * simd::strip_columns;
+                    x = _mm512_permutex2var_epi32(_mm512_loadu_si512(from), row, _mm512_loadu_si512(from + 16));
+                    y = _mm512_permutex2var_epi32(_mm512_loadu_si512(to), column, _mm512_loadu_si512(to + further));
+                };
             };
-            exact_chunk<block>(words,
-                               static_cast<int>(groups < most_groups ? groups : most_groups),
+            exact_chunk<block>(group,
+                               static_cast<int>(groups < together ? groups : together),
                                blocks,
                                task.align_bits,
                                task.acc + at,
