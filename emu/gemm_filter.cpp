@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t width = simd::panel_columns;
 constexpr std::int64_t tile_rows = 128;
-constexpr std::size_t least_pairs = 6;  // fewer of them are cheaper by rows
+constexpr std::int64_t least_pairs = 6;  // fewer of them are cheaper by rows
 constexpr double dense_share = 0.4;  // of undecided outputs in a tile; above it the dense kernel is faster
 
 std::int64_t leaves_of(const Plan& plan) noexcept {
@@ -96,10 +96,7 @@ public:
         }
         redone_ += count;
         if (static_cast<double>(count) <= dense_share * static_cast<double>(rows * cols)) {
-            for (std::int64_t i = 0; i < rows; i += simd::group_rows)
-                for (std::int64_t column = 0; column < width; column += 2 * simd::strip_columns)
-                    redo_pairs(
-                        a, row0, row + i, std::min<std::int64_t>(simd::group_rows, rows - i), panel, column, open);
+            redo_pairs(a, row0, row, rows, panel, open);
             return;
         }
         std::vector<std::int64_t> r(static_cast<std::size_t>(rows)), c(static_cast<std::size_t>(cols));
@@ -214,58 +211,73 @@ private:
                 layout_.segments[first + static_cast<std::size_t>(part.segments) - 1].end};
     }
 
+    /// An exact accumulator: finite, because its operands are small.
     void store(std::int64_t i, std::int64_t j, float acc) {
-        result_.set(i * result_.cols() + j, convert(fp32, out_, std::bit_cast<std::uint32_t>(acc)));
+        const auto bits = std::bit_cast<std::uint32_t>(acc);
+        const std::uint64_t code = out_ == bf16 ? (bits + 0x7FFFU + ((bits >> 16) & 1)) >> 16 : convert(fp32, out_, bits);
+        const auto narrow = static_cast<std::uint16_t>(code);
+        std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &narrow, 2);
     }
 
-    /// Computes open outputs of group_rows rows from `row` on and of two strips from `column` on; closes them.
+    /// Computes open outputs of a tile and closes them: the pairs of group_rows rows and two strips go together.
     void redo_pairs(const FilterRows& a,
                     std::int64_t row0,
                     std::int64_t row,
                     std::int64_t rows,
                     std::int64_t panel,
-                    std::int64_t column,
                     std::uint64_t* open) {
-        constexpr std::size_t most = simd::group_rows * 2 * simd::strip_columns;
-        alignas(64) std::int32_t rows_of[most], columns_of[most];
-        alignas(64) float acc[most];
-        std::uint16_t unsafe[most / 16] = {};
-        std::size_t count = 0;
-        for (std::int64_t i = 0; i < rows; ++i) {
-            if (a.unfit[static_cast<std::size_t>(row + i)] != 0) continue;
-            auto mask = static_cast<std::uint32_t>(open[(row + i) * b_.panels() + panel] >> column);
-            for (; mask != 0; mask &= mask - 1) {
-                const int j = std::countr_zero(mask);
-                if (b_.unfit(panel * width + column + j)) continue;
-                rows_of[count] = static_cast<std::int32_t>(i);
-                columns_of[count++] = j;
+        struct Group {
+            std::int64_t row, column, first, count, filled;
+        };
+        constexpr std::int64_t columns = 2 * simd::strip_columns;
+        std::vector<Group> groups;
+        std::vector<std::int32_t> rows_of, columns_of;
+        for (std::int64_t i = 0; i < rows; i += simd::group_rows)
+            for (std::int64_t column = 0; column < width; column += columns) {
+                const std::int64_t first = std::ssize(rows_of);
+                for (std::int64_t at = i; at < std::min<std::int64_t>(i + simd::group_rows, rows); ++at) {
+                    if (a.unfit[static_cast<std::size_t>(row + at)] != 0) continue;
+                    auto mask = static_cast<std::uint32_t>(open[(row + at) * b_.panels() + panel] >> column);
+                    for (; mask != 0; mask &= mask - 1) {
+                        const int j = std::countr_zero(mask);
+                        if (b_.unfit(panel * width + column + j)) continue;
+                        rows_of.push_back(static_cast<std::int32_t>(at - i));
+                        columns_of.push_back(j);
+                    }
+                }
+                const std::int64_t count = std::ssize(rows_of) - first;
+                const std::int64_t filled = count < least_pairs ? 0 : (count + 15) / 16 * 16;
+                rows_of.resize(static_cast<std::size_t>(first + filled));
+                columns_of.resize(rows_of.size());
+                if (filled != 0) groups.push_back({row + i, column, first, count, filled});
             }
-        }
-        if (count < least_pairs) return;
-        const std::size_t filled = (count + 15) / 16 * 16;
-        std::fill(rows_of + count, rows_of + filled, rows_of[count - 1]);
-        std::fill(columns_of + count, columns_of + filled, columns_of[count - 1]);
-        const std::uint32_t* const left = a.groups.data() + row * a.stride;
-        const std::uint32_t* const right = b_.side(panel, 0, 0).pairs + column / simd::strip_columns * b_.strip_words();
-        exact_sums(task_.plan, 0, std::span(acc, filled), [&](std::int64_t begin, std::int64_t end, float* to) {
-            kernels_.walk_pairs({.block = shape_.block,
-                                 .align_bits = shape_.align_bits,
-                                 .blocks = (end - begin) / shape_.block,
-                                 .a = left + begin / 2 * simd::group_rows,
-                                 .b = right + begin / 2 * simd::strip_columns,
-                                 .b_strip = b_.strip_words(),
-                                 .count = static_cast<std::int64_t>(filled),
-                                 .row = rows_of,
-                                 .column = columns_of,
-                                 .acc = to,
-                                 .unsafe = unsafe});
+        std::vector<float> acc(rows_of.size());
+        std::vector<std::uint16_t> unsafe(acc.size() / 16);
+        exact_sums(task_.plan, 0, acc, [&](std::int64_t begin, std::int64_t end, float* to) {
+            // A stretch of both sides is read by all groups before the next.
+            for (std::int64_t k = begin; k < end; k += simd::segment_products)
+                for (const Group& group : groups)
+                    kernels_.walk_pairs(
+                        {.block = shape_.block,
+                         .align_bits = shape_.align_bits,
+                         .blocks = (std::min<std::int64_t>(k + simd::segment_products, end) - k) / shape_.block,
+                         .a = a.groups.data() + group.row * a.stride + k / 2 * simd::group_rows,
+                         .b = b_.side(panel, 0, k).pairs + group.column / simd::strip_columns * b_.strip_words(),
+                         .b_strip = b_.strip_words(),
+                         .count = group.filled,
+                         .row = rows_of.data() + group.first,
+                         .column = columns_of.data() + group.first,
+                         .acc = to + group.first,
+                         .unsafe = unsafe.data() + group.first / 16});
         });
-        for (std::size_t i = 0; i < count; ++i) {
-            if (((unsafe[i / 16] >> (i % 16)) & 1) != 0) continue;
-            const std::int64_t at = row + rows_of[i], j = column + columns_of[i];
-            store(row0 + at, panel * width + j, acc[i]);
-            open[at * b_.panels() + panel] &= ~(std::uint64_t{1} << j);
-        }
+        for (const Group& group : groups)
+            for (std::int64_t i = group.first; i < group.first + group.count; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                if (((unsafe[at / 16] >> (at % 16)) & 1) != 0) continue;
+                const std::int64_t r = group.row + rows_of[at], j = group.column + columns_of[at];
+                store(row0 + r, panel * width + j, acc[at]);
+                open[r * b_.panels() + panel] &= ~(std::uint64_t{1} << j);
+            }
     }
 
     void redo(std::span<const std::int64_t> columns,

@@ -26,6 +26,7 @@ FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, cons
       middle(norm.size()),
       deeper(norm.size() * simd::depth_levels),
       unfit(static_cast<std::size_t>(count)) {
+    const simd::FilterKernels& kernels = *simd::filter_kernels();
     parallel_for(count, 8, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
             const std::uint16_t* const codes = codes_of(x, rows[static_cast<std::size_t>(i)]);
@@ -34,14 +35,13 @@ FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, cons
             std::fill(to + x.cols() / 2, to + stride, 0U);
             for (std::int64_t s = 0; s < segments; ++s) {
                 const Range& range = layout.segments[static_cast<std::size_t>(s)];
-                const simd::FilterSegment segment(codes + range.begin, range.end - range.begin, block);
+                simd::FilterSegment segment;
+                kernels.describe(codes + range.begin, range.end - range.begin, block, segment);
                 const auto at = static_cast<std::size_t>(i * segments + s);
                 norm[at] = segment.norm;
                 top[at] = segment.top_field - 127;
-                std::uint16_t table[simd::depth_levels];
-                segment.deeper(segment.top_field, table);
-                middle[at] = simd::middle_of(table);
-                std::memcpy(deeper.data() + at * simd::depth_levels, table, sizeof table);
+                middle[at] = simd::middle_of(segment.deeper);
+                std::memcpy(deeper.data() + at * simd::depth_levels, segment.deeper, sizeof segment.deeper);
                 if (segment.unfit) unfit[static_cast<std::size_t>(i)] = 1;
             }
         }
@@ -66,8 +66,9 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
     top_.resize(static_cast<std::size_t>(all * segments_));
     middle_.resize(top_.size());
     deeper_.resize(top_.size() * simd::depth_levels);
+    const simd::FilterKernels& kernels = *simd::filter_kernels();
     parallel_for(all, 1, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<simd::FilterSegment> segment;
+        std::vector<simd::FilterSegment> segment(static_cast<std::size_t>(width));
         for (std::int64_t panel = begin; panel < end; ++panel) {
             const auto column = [&](std::int64_t j) { return std::min(panel * width + j, std::ssize(cols) - 1); };
             std::uint32_t* const to = pairs_.data() + panel * units_ * width;
@@ -82,23 +83,25 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
             for (std::int64_t s = 0; s < segments_; ++s) {
                 const Range& range = layout.segments[static_cast<std::size_t>(s)];
                 const auto at = static_cast<std::size_t>(panel * segments_ + s);
-                segment.clear();
                 int top = 1;
                 for (std::int64_t j = 0; j < width; ++j) {
-                    segment.emplace_back(codes_of(w, cols[static_cast<std::size_t>(column(j))]) + range.begin,
-                                         range.end - range.begin,
-                                         block);
-                    norm_[at * width + static_cast<std::size_t>(j)] = segment.back().norm;
-                    if (segment.back().unfit)
+                    simd::FilterSegment& one = segment[static_cast<std::size_t>(j)];
+                    kernels.describe(codes_of(w, cols[static_cast<std::size_t>(column(j))]) + range.begin,
+                                     range.end - range.begin,
+                                     block,
+                                     one);
+                    norm_[at * width + static_cast<std::size_t>(j)] = one.norm;
+                    if (one.unfit)
                         unfit_[static_cast<std::size_t>(column(j))] = 1;
                     else
-                        top = std::max(top, segment.back().top_field);
+                        top = std::max(top, one.top_field);
                 }
                 top_[at] = top - 127;
                 std::uint16_t most[simd::depth_levels] = {};
                 for (const simd::FilterSegment& one : segment) {
+                    if (one.unfit) continue;
                     std::uint16_t table[simd::depth_levels];
-                    one.deeper(top, table);
+                    one.relative_to(top, table);
                     for (std::size_t i = 0; i < simd::depth_levels; ++i) most[i] = std::max(most[i], table[i]);
                 }
                 middle_[at] = simd::middle_of(most);

@@ -67,16 +67,14 @@ inline constexpr std::uint32_t field_mask = 0x7F807F80U;  ///< exponent fields o
 
 /// What a segment of one vector contributes to FilterSide.
 struct FilterSegment {
-    std::uint16_t
-        lowest_bits[272];  ///< number of products' operands by the place of their lowest set bit, plus 8, biased
-    int count = 0;         ///< operands that are not zero
-    int top_field = 1;     ///< largest exponent field
-    float norm = 0;
-    bool unfit = false;  ///< holds a NaN, an infinity, a subnormal or a large number
+    std::uint16_t deeper[depth_levels];  ///< FilterSide::deeper relative to top_field
+    int count;                           ///< operands that are not zero
+    int top_field;                       ///< largest exponent field, at least 1
+    float norm;
+    bool unfit;  ///< holds a NaN, an infinity, a subnormal or a large number; the tables are then not meant for use
 
-    FilterSegment(const std::uint16_t* bf16_codes, std::int64_t size, int block) noexcept;
-    /// FilterSide::deeper relative to the exponent field `top` (at least top_field).
-    void deeper(int top, std::uint16_t (&out)[depth_levels]) const noexcept;
+    /// `deeper` relative to the exponent field `top`, at least top_field.
+    void relative_to(int top, std::uint16_t (&out)[depth_levels]) const noexcept;
 };
 /// FilterSide::middle of a table.
 int middle_of(const std::uint16_t (&deeper)[depth_levels]) noexcept;
@@ -94,6 +92,8 @@ struct FilterKernels {
     std::uint64_t (*decide)(const float* value, const float* error, bool to_fp16, std::uint16_t* codes) noexcept;
     void (*walk_lanes)(LanesTask&) noexcept;
     void (*walk_pairs)(const PairsTask&) noexcept;
+    /// At most segment_products bf16 codes, from the start of a block.
+    void (*describe)(const std::uint16_t* codes, std::int64_t size, int block, FilterSegment& out) noexcept;
 };
 /// Kernels for this CPU, or nullptr.
 const FilterKernels* filter_kernels() noexcept;
