@@ -367,8 +367,8 @@ void DotEngine::accumulate(const Operand& a, const Operand& b, std::uint32_t* ac
             const auto slow = [&](std::int64_t i, std::int64_t j) {
                 const auto start =
                     static_cast<std::uint32_t>(convert(d, fp32, acc[(row + i) * acc_stride + panel * width + j]));
-                const int exponent = static_cast<int>((start >> 23) & 0xFF) - 127 + *a.rows_->lift(row + i) +
-                                     b.columns_->lift(panel);
+                const int exponent =
+                    static_cast<int>((start >> 23) & 0xFF) - 127 + *a.rows_->lift(row + i) + b.columns_->lift(panel);
                 const bool wide = *a.rows_->top(row + i) + b.columns_->top(panel) + grown > simd::safe_exponent ||
                                   exponent >= simd::safe_exponent;
                 return wide || a.rows_->special(row + i) || b.columns_->special(panel * width + j);

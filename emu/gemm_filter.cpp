@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t width = simd::panel_columns;
 constexpr std::int64_t tile_rows = 128;
 constexpr std::int64_t least_pairs = 6;  // fewer of them are cheaper by rows
-constexpr double dense_share = 0.4;  // of undecided outputs in a tile; above it the dense kernel is faster
+constexpr double dense_share = 0.4;      // of undecided outputs in a tile; above it the dense kernel is faster
 
 std::int64_t leaves_of(const Plan& plan) noexcept {
     if (plan.kind == Plan::Kind::walk) return 1;
@@ -214,7 +214,8 @@ private:
     /// An exact accumulator: finite, because its operands are small.
     void store(std::int64_t i, std::int64_t j, float acc) {
         const auto bits = std::bit_cast<std::uint32_t>(acc);
-        const std::uint64_t code = out_ == bf16 ? (bits + 0x7FFFU + ((bits >> 16) & 1)) >> 16 : convert(fp32, out_, bits);
+        const std::uint64_t code =
+            out_ == bf16 ? (bits + 0x7FFFU + ((bits >> 16) & 1)) >> 16 : convert(fp32, out_, bits);
         const auto narrow = static_cast<std::uint16_t>(code);
         std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &narrow, 2);
     }

@@ -57,8 +57,8 @@ inline constexpr int exponent_floor = -64;
 /// which no intermediate value can leave the fp32 range.
 inline constexpr int safe_exponent = 124;
 
-/// Vectors whose largest exponent is below `lifted_below` are packed 2^operand_lift times as large: their products would
-/// be too small for the fast path.
+/// Vectors whose largest exponent is below `lifted_below` are packed 2^operand_lift times as large: their products
+/// would be too small for the fast path.
 inline constexpr int operand_lift = 64, lifted_below = -60;
 
 using WalkKernel = void (*)(const WalkTask&) noexcept;

@@ -21,8 +21,7 @@ int filter_roundings(int block, int position) noexcept {
 
 void FilterSegment::relative_to(int top, std::uint16_t (&out)[depth_levels]) const noexcept {
     const int lower = top - top_field;
-    for (int i = 0; i < depth_levels; ++i)
-        out[i] = i < lower ? static_cast<std::uint16_t>(count) : deeper[i - lower];
+    for (int i = 0; i < depth_levels; ++i) out[i] = i < lower ? static_cast<std::uint16_t>(count) : deeper[i - lower];
 }
 
 int middle_of(const std::uint16_t (&deeper)[depth_levels]) noexcept {

@@ -16,9 +16,9 @@ inline constexpr int filter_exponent =
 
 /// What the bound needs to know about one side. Vectors are rows of A or columns of B.
 struct FilterSide {
-    const std::uint32_t* pairs;   ///< two bf16 codes a word
-    const float* norm;            ///< upper bound of sqrt(sum of roundings(k) * value^2), per segment
-    const std::int32_t* top;      ///< largest exponent of the segment
+    const std::uint32_t* pairs;  ///< two bf16 codes a word
+    const float* norm;           ///< upper bound of sqrt(sum of roundings(k) * value^2), per segment
+    const std::int32_t* top;     ///< largest exponent of the segment
     /// Entry i, 0 <= i < depth_levels: number of operands (the largest of a panel's columns) whose lowest bit lies more
     /// than i - 1 below top.
     const std::uint16_t* deeper;
@@ -57,11 +57,11 @@ struct PairsTask {
     const std::uint32_t* a;  ///< pairs of codes [units][group_rows]
     const std::uint32_t* b;  ///< [units][strip_columns], and the same b_strip words further on
     std::int64_t b_strip;
-    std::int64_t count;         ///< a multiple of 16
-    const std::int32_t* row;    ///< [count] in the group
+    std::int64_t count;          ///< a multiple of 16
+    const std::int32_t* row;     ///< [count] in the group
     const std::int32_t* column;  ///< [count] in the two strips
-    float* acc;                 ///< [count], in and out
-    std::uint16_t* unsafe;      ///< [count / 16] in and out: bits are set for pairs that this kernel cannot do
+    float* acc;                  ///< [count], in and out
+    std::uint16_t* unsafe;       ///< [count / 16] in and out: bits are set for pairs that this kernel cannot do
 };
 inline constexpr std::uint32_t field_mask = 0x7F807F80U;  ///< exponent fields of a pair of bf16 codes
 

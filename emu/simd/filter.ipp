@@ -8,9 +8,9 @@ using simd::FilterTask;
 using simd::segment_products;
 
 constexpr float unit_roundoff = 0x1p-24F;
-constexpr float margin = 1.01F;                        // second-order terms and the roundings of the bound itself
+constexpr float margin = 1.01F;  // second-order terms and the roundings of the bound itself
 constexpr int strip = simd::strip_columns;
-constexpr float tiny = 1e-30F;                         // everything that underflows on either side
+constexpr float tiny = 1e-30F;  // everything that underflows on either side
 
 /// acc + a0*b0 + a1*b1 with at most two roundings, subnormals flushed.
 BITREPLAY_INLINE inline void add_pairs(F& acc, const std::uint32_t& a, I b) {
@@ -34,10 +34,10 @@ BITREPLAY_INLINE inline void add_chains(F (&to)[rows], const F (&from)[rows]) {
                                          BITREPLAY_INLINE { to[r.value] = _mm512_add_ps(to[r.value], from[r.value]); });
 }
 
-constexpr std::int64_t part_products = 256;    // of a strip and of part_rows rows: together in the first-level cache
+constexpr std::int64_t part_products = 256;  // of a strip and of part_rows rows: together in the first-level cache
 constexpr std::int64_t part_rows = 32;
-constexpr std::int64_t reused_segments = 4;    // of a panel, read for all rows: in the second-level cache
-constexpr std::int64_t filter_rows = 128;      // rows whose state is kept
+constexpr std::int64_t reused_segments = 4;  // of a panel, read for all rows: in the second-level cache
+constexpr std::int64_t filter_rows = 128;    // rows whose state is kept
 
 /// Part of a segment for one strip of columns: blocks [first, first + count).
 struct FilterPart {
@@ -60,7 +60,8 @@ __attribute__((noinline)) void filter_part(
         a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first;
         w[r.value] = Simd::load(state.w + place + r.number * simd::panel_columns);
         sum[r.value] = Simd::load(state.sum + place + r.number * simd::panel_columns);
-        most[r.value] = part.fresh ? magnitude(w[r.value]) : Simd::load(state.most + place + r.number * simd::panel_columns);
+        most[r.value] =
+            part.fresh ? magnitude(w[r.value]) : Simd::load(state.most + place + r.number * simd::panel_columns);
     });
     const std::uint32_t* next = part.next + row % part_rows / rows * part.count * 16;
     for (std::int64_t i = 0; i < part.count; ++i) {
@@ -127,8 +128,8 @@ void segment_bound(
         // 16-bit lanes. n(J + i) <= #{r_a > j} + #{r_b > J + i - j} for every j: the better of two j near the best.
         // Entry 0 of a table counts everything, entry i what is deeper than i - 1.
         const I both = _mm512_packs_epi32(deep[0], deep[1]);
-        const I split = _mm512_srai_epi16(
-            _mm512_add_epi16(both, words(task.a.middle[at_a] - task.b.middle[segment])), 1);
+        const I split =
+            _mm512_srai_epi16(_mm512_add_epi16(both, words(task.a.middle[at_a] - task.b.middle[segment])), 1);
         const I rest = _mm512_sub_epi16(both, split);
         const auto a = [&](int j) BITREPLAY_INLINE {
             return _mm512_permutexvar_epi16(index(_mm512_add_epi16(split, words(j + 1))), deeper_a);
@@ -159,7 +160,8 @@ void segment_bound(
 }
 
 template <int block>
-void approximate_segment(const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t rows, std::int64_t segment) {
+void approximate_segment(
+    const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t rows, std::int64_t segment) {
     constexpr std::int64_t per_segment = segment_products / block, per_part = part_products / block;
     const std::int64_t left = task.blocks - segment * per_segment;
     const std::int64_t blocks = left < per_segment ? left : per_segment;

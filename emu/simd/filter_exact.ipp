@@ -7,8 +7,9 @@ namespace {
 using simd::LanesTask;
 using simd::PairsTask;
 
-constexpr int chunk = 32;       // products of a lane that are worked on at a time
-constexpr int most_groups = 8;  // groups of 16 lanes: their sums hide each other's latency, their products fit the cache
+constexpr int chunk = 32;  // products of a lane that are worked on at a time
+constexpr int most_groups =
+    8;  // groups of 16 lanes: their sums hide each other's latency, their products fit the cache
 
 /// The products of one group of lanes, exact or below 2^-126 and then zero, and the largest exponent of each block.
 struct Products {
@@ -32,9 +33,9 @@ BITREPLAY_INLINE inline void multiply(const Words& words, int blocks, Products& 
         unrolled<units>([&](auto u) BITREPLAY_INLINE {
             I a, b;
             words(i * units + u.number, a, b);
-            fields = _mm512_max_epu16(fields,
-                                      _mm512_add_epi16(Simd::band(a, constant(simd::field_mask)),
-                                                       Simd::band(b, constant(simd::field_mask))));
+            fields = _mm512_max_epu16(
+                fields,
+                _mm512_add_epi16(Simd::band(a, constant(simd::field_mask)), Simd::band(b, constant(simd::field_mask))));
             float* const to = out.value[i * block + 2 * u.number];
             Simd::store(to, pair_product(Simd::band(a, constant(0x0000FFFF)), b));
             Simd::store(to + 16, pair_product(Simd::band(a, constant(static_cast<std::int32_t>(0xFFFF0000))), b));
@@ -51,8 +52,8 @@ __attribute__((noinline)) unsigned zero_products(const Words& words, int unit) {
     for (int u = unit; u < unit + units; ++u) {
         I a, b;
         words(u, a, b);
-        some = Simd::bor(
-            some, _mm512_min_epu16(Simd::band(a, constant(0x7FFF7FFF)), Simd::band(b, constant(0x7FFF7FFF))));
+        some =
+            Simd::bor(some, _mm512_min_epu16(Simd::band(a, constant(0x7FFF7FFF)), Simd::band(b, constant(0x7FFF7FFF))));
     }
     return Simd::equal(some, constant(0));
 }
@@ -69,7 +70,8 @@ BITREPLAY_INLINE inline void exact_chunk(
     for (int i = 0; i < blocks; ++i)
         for (int g = 0; g < groups; ++g) {
             const F acc = Simd::load(accs + 16 * g);
-            const I x = Simd::max(Simd::load(products[g].exponent[i]), Simd::band(Simd::bits(acc), constant(exponent_bits)));
+            const I x =
+                Simd::max(Simd::load(products[g].exponent[i]), Simd::band(Simd::bits(acc), constant(exponent_bits)));
             const F scale = scale_of(x, align);
             const float* const values = products[g].value[i * block];
             I sum[2] = {Simd::truncate(Simd::mul(acc, scale)), constant(0)};

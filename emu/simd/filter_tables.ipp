@@ -38,7 +38,8 @@ void describe(const std::uint16_t* codes, std::int64_t size, int block, FilterSe
         count += __builtin_popcount(some);
         largest = _mm512_max_epu16(largest, field);
         const I fraction = Simd::bor(Simd::band(magnitude, words(0x7F)), words(0x80));
-        const I below = _mm512_andnot_si512(fraction, _mm512_sub_epi16(fraction, words(1)));  // the bits under the lowest
+        const I below =
+            _mm512_andnot_si512(fraction, _mm512_sub_epi16(fraction, words(1)));  // the bits under the lowest
         const I place = _mm512_add_epi16(_mm512_add_epi16(field, bits_set(below)), words(1));
         Simd::store(reinterpret_cast<std::int32_t*>(places + k), _mm512_mask_mov_epi16(words(-1), some, place));
         const F x = Simd::real(Simd::template shift_left<16>(magnitude));
@@ -71,7 +72,9 @@ void describe(const std::uint16_t* codes, std::int64_t size, int block, FilterSe
     }
     // Rounded up: 40 roundings at most on the way of each square, squares below 2^-149 lost (2^9 of them, r <= 8).
     const float sum = _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
-    out.norm = out.unfit ? 0.0F : _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(sum * (1.0F + 0x1p-17F) + 0x1p-130F))) * (1.0F + 0x1p-22F);
+    out.norm = out.unfit
+                   ? 0.0F
+                   : _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(sum * (1.0F + 0x1p-17F) + 0x1p-130F))) * (1.0F + 0x1p-22F);
 }
 
 }  // namespace
