@@ -34,8 +34,8 @@ BITREPLAY_INLINE inline void add_chains(F (&to)[rows], const F (&from)[rows]) {
                                          BITREPLAY_INLINE { to[r.value] = _mm512_add_ps(to[r.value], from[r.value]); });
 }
 
-constexpr std::int64_t part_products = 256;  // of a strip and of part_rows rows: together in the first-level cache
-constexpr std::int64_t part_rows = 32;
+constexpr std::int64_t part_products = 512;  // of a strip and of part_rows rows: together in the first-level cache
+constexpr std::int64_t part_rows = 16;
 constexpr std::int64_t reused_segments = 4;  // of a panel, read for all rows: in the second-level cache
 constexpr std::int64_t filter_rows = 128;    // rows whose state is kept
 
@@ -63,10 +63,11 @@ __attribute__((noinline)) void filter_part(
         most[r.value] =
             part.fresh ? magnitude(w[r.value]) : Simd::load(state.most + place + r.number * simd::panel_columns);
     });
-    const std::uint32_t* next = part.next + row % part_rows / rows * part.count * 16;
+    constexpr int lines = block <= 8 ? 1 : block / 8;  // of the next strip a block fetches, so that its rows fetch all
+    const std::uint32_t* next = part.next + row % part_rows / rows * part.count * lines * 16;
     for (std::int64_t i = 0; i < part.count; ++i) {
-        _mm_prefetch(next, _MM_HINT_T0);
-        next += 16;
+        unrolled<lines>([&](auto line) BITREPLAY_INLINE { _mm_prefetch(next + line.number * 16, _MM_HINT_T0); });
+        next += lines * 16;
         F chain[static_cast<Size>(chains)][R];
         // Chain c holds units c, c + chains, …; two chains at a time are added as soon as they are complete.
         unrolled<chains>([&](auto c) BITREPLAY_INLINE {
