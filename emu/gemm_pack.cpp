@@ -305,8 +305,9 @@ PackedColumns::PackedColumns(const Codes& codes,
         static thread_local std::vector<Decoded> columns(static_cast<std::size_t>(width));
         for (std::int64_t panel = begin; panel < end; ++panel) {
             std::int32_t top = no_exponent;
-            for (std::int64_t j = 0; j < width; ++j) {
-                const auto at = static_cast<std::size_t>(std::min(panel * width + j, count_ - 1));
+            const std::int64_t distinct = std::min(width, count_ - panel * width);
+            for (std::int64_t j = 0; j < distinct; ++j) {
+                const auto at = static_cast<std::size_t>(panel * width + j);
                 Decoded& column = columns[static_cast<std::size_t>(j)];
                 decode(codes, vectors[at], column);
                 special_[at] = column.special ? 1 : 0;
@@ -321,7 +322,7 @@ PackedColumns::PackedColumns(const Codes& codes,
                 64;  // positions per column at a time: the panel's lines stay in the first-level cache
             for (std::int64_t first = 0; first < depth_; first += run)
                 for (std::int64_t j = 0; j < width; ++j) {
-                    const Decoded& column = columns[static_cast<std::size_t>(j)];
+                    const Decoded& column = columns[static_cast<std::size_t>(std::min(j, distinct - 1))];
                     for (std::int64_t at = first; at < std::min(first + run, depth_); ++at) {
                         const std::int64_t k = layout.source[static_cast<std::size_t>(at)];
                         const bool filler = k < 0;
