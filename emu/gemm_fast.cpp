@@ -39,6 +39,7 @@ struct Walker {
                     std::int64_t first,
                     std::int64_t count,
                     float* acc) const {
+        raise(row, rows, panel, acc, 1);
         const std::int64_t step = std::max<std::int64_t>(1, chunk_products / shape.block);
         for (std::int64_t block = first; block < first + count; block += step) {
             const std::int64_t at = block * shape.block;
@@ -53,7 +54,21 @@ struct Walker {
                     .rows = rows,
                     .blocks = std::min(step, first + count - block),
                     .acc = acc,
-                    .acc_stride = width});
+                    .acc_stride = width,
+                    .a_lift = a.lift(row),
+                    .b_lift = b.lift(panel)});
+        }
+        raise(row, rows, panel, acc, -1);
+    }
+
+    /// Multiplies accumulators by 2^(sign * lift): exact, because results have no bits below 2^-149.
+    void raise(std::int64_t row, std::int64_t rows, std::int64_t panel, float* acc, int sign) const {
+        for (std::int64_t i = 0; i < rows; ++i) {
+            for (const int lift : {*a.lift(row + i), b.lift(panel)}) {
+                if (lift == 0) continue;
+                const auto power = std::bit_cast<float>(static_cast<std::uint32_t>(127 + sign * lift) << 23);
+                for (std::int64_t j = 0; j < width; ++j) acc[i * width + j] *= power;
+            }
         }
     }
 };
@@ -196,7 +211,7 @@ PackedWeights::PackedWeights(const GemmTask& task) {
         if (const auto filter = filter_layout(task, method->shape, layout))
             filter_.emplace(task.w, task.cols, *filter, method->shape.block);
     if (task.engine != GemmEngine::filtered || !filter_)
-        columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols);
+        columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols, true);
 }
 
 Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
@@ -256,7 +271,8 @@ Tensor gemm_accumulators(const GemmTask& task) {
                 task.rule.unit_b,
                 layout,
                 task.cols.subspan(static_cast<std::size_t>(col),
-                                  static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))));
+                                  static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))),
+                true);
         const PackedColumns& columns = packed != nullptr ? *packed : *own_columns;
         constexpr std::int64_t row_group = 2 * tile_rows;
         for (std::int64_t row = 0; row < std::ssize(task.rows); row += row_group) {
@@ -264,7 +280,8 @@ Tensor gemm_accumulators(const GemmTask& task) {
             const PackedRows a(rows_of(task.x),
                                task.rule.unit_a,
                                layout,
-                               task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)));
+                               task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)),
+                               true);
             dense(task, *method, layout, a, row, columns, col, out);
         }
     }
@@ -292,14 +309,14 @@ std::vector<std::int64_t> every(std::int64_t count) {
 DotEngine::Operand DotEngine::rows(const Codes& a) const {
     Operand out;
     out.codes_ = a;
-    if (kernel_ != nullptr) out.rows_.emplace(a, rule_.unit_a, layout(a.depth), every(a.count));
+    if (kernel_ != nullptr) out.rows_.emplace(a, rule_.unit_a, layout(a.depth), every(a.count), true);
     return out;
 }
 
 DotEngine::Operand DotEngine::columns(const Codes& b) const {
     Operand out;
     out.codes_ = b;
-    if (kernel_ != nullptr) out.columns_.emplace(b, rule_.unit_b, layout(b.depth), every(b.count));
+    if (kernel_ != nullptr) out.columns_.emplace(b, rule_.unit_b, layout(b.depth), every(b.count), true);
     return out;
 }
 
@@ -332,7 +349,8 @@ void DotEngine::accumulate(const Operand& a, const Operand& b, std::uint32_t* ac
             const auto slow = [&](std::int64_t i, std::int64_t j) {
                 const auto start =
                     static_cast<std::uint32_t>(convert(d, fp32, acc[(row + i) * acc_stride + panel * width + j]));
-                const int exponent = static_cast<int>((start >> 23) & 0xFF) - 127;
+                const int exponent =
+                    static_cast<int>((start >> 23) & 0xFF) - 127 + *a.rows_->lift(row + i) + b.columns_->lift(panel);
                 const bool wide = *a.rows_->top(row + i) + b.columns_->top(panel) + grown > simd::safe_exponent ||
                                   exponent >= simd::safe_exponent;
                 return wide || a.rows_->special(row + i) || b.columns_->special(panel * width + j);

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::int64_t width = simd::panel_columns;
 constexpr std::int64_t tile_rows = 128;
-constexpr double dense_share = 0.4;  // of undecided outputs in a tile; above it the dense kernel is faster
+constexpr std::int64_t least_pairs = 6;  // fewer of them are cheaper by rows
+constexpr double dense_share = 0.4;      // of undecided outputs in a tile; above it the dense kernel is faster
 
 std::int64_t leaves_of(const Plan& plan) noexcept {
     if (plan.kind == Plan::Kind::walk) return 1;
@@ -94,7 +95,10 @@ public:
             count += std::popcount(mask);
         }
         redone_ += count;
-        if (static_cast<double>(count) <= dense_share * static_cast<double>(rows * cols)) return;
+        if (static_cast<double>(count) <= dense_share * static_cast<double>(rows * cols)) {
+            redo_pairs(a, row0, row, rows, panel, open);
+            return;
+        }
         std::vector<std::int64_t> r(static_cast<std::size_t>(rows)), c(static_cast<std::size_t>(cols));
         for (std::int64_t i = 0; i < rows; ++i) {
             r[static_cast<std::size_t>(i)] = row0 + row + i;
@@ -112,23 +116,11 @@ public:
                 const std::int64_t j = panel * width + std::countr_zero(mask);
                 (a.unfit[static_cast<std::size_t>(row)] != 0 || b_.unfit(j) ? scalar : columns).push_back(j);
             }
-        if (!columns.empty()) {
-            const auto depth = static_cast<std::size_t>(task_.x.cols());
-            std::vector<float> values(depth);
-            std::vector<std::uint32_t> fields(depth / 2);
-            const std::uint32_t* const pairs = a.pairs.data() + row * a.stride;
-            for (std::size_t u = 0; u < depth / 2; ++u) {
-                values[2 * u] = std::bit_cast<float>(pairs[u] << 16);
-                values[2 * u + 1] = std::bit_cast<float>(pairs[u] & 0xFFFF0000U);
-                fields[u] = pairs[u] & simd::field_mask;
-            }
-            for (std::size_t at = 0; at < columns.size(); at += simd::lane_count)
-                redo(std::span(columns).subspan(at, std::min<std::size_t>(simd::lane_count, columns.size() - at)),
-                     values.data(),
-                     fields.data(),
-                     row0 + row,
-                     scalar);
-        }
+        for (std::size_t at = 0; at < columns.size(); at += simd::lane_count)
+            redo(std::span(columns).subspan(at, std::min<std::size_t>(simd::lane_count, columns.size() - at)),
+                 a.pairs.data() + row * a.stride,
+                 row0 + row,
+                 scalar);
         const std::int64_t i = row0 + row;
         if (!scalar.empty()) exact(std::span(&i, 1), scalar, GemmEngine::automatic);
     }
@@ -162,9 +154,7 @@ private:
             Approximation out{Scratch<float>(static_cast<std::size_t>(rows * width)),
                               Scratch<float>(static_cast<std::size_t>(rows * width))};
             const FilterLayout::Leaf& part = layout_.leaves[static_cast<std::size_t>(leaf)];
-            const std::int64_t begin = layout_.segments[static_cast<std::size_t>(part.first_segment)].begin;
-            const std::int64_t end =
-                layout_.segments[static_cast<std::size_t>(part.first_segment + part.segments - 1)].end;
+            const auto [begin, end] = products_of(leaf);
             kernels_.approximate({.block = shape_.block,
                                   .align_bits = shape_.align_bits,
                                   .rows = rows,
@@ -173,7 +163,7 @@ private:
                                   .a = a.side(row, part.first_segment, begin),
                                   .a_stride = a.stride,
                                   .a_segments = a.segments,
-                                  .b_half = b_.half_words(),
+                                  .b_strip = b_.strip_words(),
                                   .b = b_.side(panel, part.first_segment, begin),
                                   .value = out.value.data(),
                                   .error = out.error.data()});
@@ -192,70 +182,144 @@ private:
         return sum;
     }
 
-    /// Exact sums of up to lane_count outputs at once.
-    void lanes(const Plan& plan, std::int64_t leaf, simd::LanesTask& task, std::uint32_t& unsafe) const {
+    /// Exact sums of separate outputs: walk(begin, end, acc) adds products [begin, end) to their accumulators.
+    template <class Walk>
+    void exact_sums(const Plan& plan, std::int64_t leaf, std::span<float> acc, const Walk& walk) const {
         if (plan.kind == Plan::Kind::walk) {
-            const FilterLayout::Leaf& part = layout_.leaves[static_cast<std::size_t>(leaf)];
-            const std::int64_t begin = layout_.segments[static_cast<std::size_t>(part.first_segment)].begin;
-            const std::int64_t end =
-                layout_.segments[static_cast<std::size_t>(part.first_segment + part.segments - 1)].end;
-            simd::LanesTask walk = task;
-            walk.a += begin;
-            walk.a_fields += begin / 2;
-            walk.blocks = (end - begin) / shape_.block;
-            for (const std::uint32_t*& b : walk.b) b += begin / 2;
-            std::fill(std::begin(walk.acc), std::end(walk.acc), 0.0F);
-            kernels_.walk_lanes(walk);
-            std::copy(std::begin(walk.acc), std::end(walk.acc), task.acc);
-            unsafe |= walk.unsafe;
+            std::fill(acc.begin(), acc.end(), 0.0F);
+            const Range range = products_of(leaf);
+            walk(range.begin, range.end, acc.data());
             return;
         }
         bool first = !plan.merge.from_zero;
-        std::uint32_t sum[simd::lane_count] = {};
+        std::vector<std::uint32_t> sums(acc.size());
         in_order(plan, leaf, [&](const Plan& part, std::int64_t at) {
-            lanes(part, at, task, unsafe);
-            for (int i = 0; i < simd::lane_count; ++i) {
-                const auto x = std::bit_cast<std::uint32_t>(task.acc[i]);
-                sum[i] = first ? x : f32::add(sum[i], x);
+            exact_sums(part, at, acc, walk);
+            for (std::size_t i = 0; i < acc.size(); ++i) {
+                const auto x = std::bit_cast<std::uint32_t>(acc[i]);
+                sums[i] = first ? x : f32::add(sums[i], x);
             }
             first = false;
         });
-        for (int i = 0; i < simd::lane_count; ++i) task.acc[i] = std::bit_cast<float>(sum[i]);
+        for (std::size_t i = 0; i < acc.size(); ++i) acc[i] = std::bit_cast<float>(sums[i]);
+    }
+
+    Range products_of(std::int64_t leaf) const noexcept {
+        const FilterLayout::Leaf& part = layout_.leaves[static_cast<std::size_t>(leaf)];
+        const auto first = static_cast<std::size_t>(part.first_segment);
+        return {layout_.segments[first].begin,
+                layout_.segments[first + static_cast<std::size_t>(part.segments) - 1].end};
+    }
+
+    /// An exact accumulator: finite, because its operands are small.
+    void store(std::int64_t i, std::int64_t j, float acc) {
+        const auto bits = std::bit_cast<std::uint32_t>(acc);
+        const std::uint64_t code =
+            out_ == bf16 ? (bits + 0x7FFFU + ((bits >> 16) & 1)) >> 16 : convert(fp32, out_, bits);
+        const auto narrow = static_cast<std::uint16_t>(code);
+        std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &narrow, 2);
+    }
+
+    /// Computes open outputs of a tile and closes them: the pairs of group_rows rows and two strips go together.
+    void redo_pairs(const FilterRows& a,
+                    std::int64_t row0,
+                    std::int64_t row,
+                    std::int64_t rows,
+                    std::int64_t panel,
+                    std::uint64_t* open) {
+        struct Group {
+            std::int64_t row, column, first, count, filled;
+        };
+        constexpr std::int64_t columns = 2 * simd::strip_columns;
+        std::vector<Group> groups;
+        std::vector<std::int32_t> rows_of, columns_of;
+        for (std::int64_t i = 0; i < rows; i += simd::group_rows)
+            for (std::int64_t column = 0; column < width; column += columns) {
+                const std::int64_t first = std::ssize(rows_of);
+                for (std::int64_t at = i; at < std::min<std::int64_t>(i + simd::group_rows, rows); ++at) {
+                    if (a.unfit[static_cast<std::size_t>(row + at)] != 0) continue;
+                    auto mask = static_cast<std::uint32_t>(open[(row + at) * b_.panels() + panel] >> column);
+                    for (; mask != 0; mask &= mask - 1) {
+                        const int j = std::countr_zero(mask);
+                        if (b_.unfit(panel * width + column + j)) continue;
+                        rows_of.push_back(static_cast<std::int32_t>(at - i));
+                        columns_of.push_back(j);
+                    }
+                }
+                const std::int64_t count = std::ssize(rows_of) - first;
+                const std::int64_t filled = count < least_pairs ? 0 : (count + 15) / 16 * 16;
+                rows_of.resize(static_cast<std::size_t>(first + filled));
+                columns_of.resize(rows_of.size());
+                if (filled != 0) groups.push_back({row + i, column, first, count, filled});
+            }
+        std::vector<float> acc(rows_of.size());
+        std::vector<std::uint16_t> unsafe(acc.size() / 16);
+        exact_sums(task_.plan, 0, acc, [&](std::int64_t begin, std::int64_t end, float* to) {
+            // A stretch of both sides is read by all groups before the next.
+            for (std::int64_t k = begin; k < end; k += simd::segment_products)
+                for (const Group& group : groups)
+                    kernels_.walk_pairs(
+                        {.block = shape_.block,
+                         .align_bits = shape_.align_bits,
+                         .blocks = (std::min<std::int64_t>(k + simd::segment_products, end) - k) / shape_.block,
+                         .a = a.groups.data() + group.row * a.stride + k / 2 * simd::group_rows,
+                         .b = b_.side(panel, 0, k).pairs + group.column / simd::strip_columns * b_.strip_words(),
+                         .b_strip = b_.strip_words(),
+                         .count = group.filled,
+                         .row = rows_of.data() + group.first,
+                         .column = columns_of.data() + group.first,
+                         .acc = to + group.first,
+                         .unsafe = unsafe.data() + group.first / 16});
+        });
+        for (const Group& group : groups)
+            for (std::int64_t i = group.first; i < group.first + group.count; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                if (((unsafe[at / 16] >> (at % 16)) & 1) != 0) continue;
+                const std::int64_t r = group.row + rows_of[at], j = group.column + columns_of[at];
+                store(row0 + r, panel * width + j, acc[at]);
+                open[r * b_.panels() + panel] &= ~(std::uint64_t{1} << j);
+            }
     }
 
     void redo(std::span<const std::int64_t> columns,
-              const float* values,
-              const std::uint32_t* fields,
+              const std::uint32_t* row,
               std::int64_t i,
               std::vector<std::int64_t>& scalar) {
         simd::LanesTask task{};
         task.block = shape_.block;
         task.align_bits = shape_.align_bits;
-        task.a = values;
-        task.a_fields = fields;
         const std::int64_t k = task_.w.cols(), stride = (k / 2 + 15) / 16 * 16;
         // The kernel reads whole groups of 16 words, from the start of each walk.
         const bool copy = k % 32 != 0 || std::any_of(layout_.segments.begin(),
                                                      layout_.segments.end(),
                                                      [](const Range& r) { return r.begin % 32 != 0; });
         std::vector<std::uint32_t> padded(copy ? static_cast<std::size_t>(simd::lane_count * stride + 16) : 0);
+        const std::uint32_t* pairs[simd::lane_count];
         for (std::size_t lane = 0; lane < simd::lane_count; ++lane) {
             const std::uint16_t* const codes =
                 codes_of(task_.w, task_.cols[static_cast<std::size_t>(columns[std::min(lane, columns.size() - 1)])]);
-            task.b[lane] = reinterpret_cast<const std::uint32_t*>(codes);
+            pairs[lane] = reinterpret_cast<const std::uint32_t*>(codes);
             if (!copy) continue;
             std::uint32_t* const to = padded.data() + static_cast<std::int64_t>(lane) * stride;
             std::memcpy(to, codes, static_cast<std::size_t>(k) * 2);
-            task.b[lane] = to;
+            pairs[lane] = to;
         }
         std::uint32_t unsafe = 0;
-        lanes(task_.plan, 0, task, unsafe);
+        float acc[simd::lane_count];
+        exact_sums(task_.plan, 0, acc, [&](std::int64_t begin, std::int64_t end, float* to) {
+            task.a = row + begin / 2;
+            task.blocks = (end - begin) / shape_.block;
+            for (std::size_t lane = 0; lane < simd::lane_count; ++lane) task.b[lane] = pairs[lane] + begin / 2;
+            std::fill(std::begin(task.acc), std::end(task.acc), 0.0F);
+            kernels_.walk_lanes(task);
+            std::copy(std::begin(task.acc), std::end(task.acc), to);
+            unsafe |= task.unsafe;
+        });
         for (std::size_t lane = 0; lane < columns.size(); ++lane) {
             if (((unsafe >> lane) & 1) != 0)
                 scalar.push_back(columns[lane]);
             else
-                result_.set(i * result_.cols() + columns[lane],
-                            convert(fp32, out_, std::bit_cast<std::uint32_t>(task.acc[lane])));
+                store(i, columns[lane], acc[lane]);
         }
     }
 

@@ -27,9 +27,10 @@ const std::uint16_t* codes_of(const Tensor& tensor, std::int64_t row) noexcept;
 /// The rows of a product as the filter reads them.
 struct FilterRows {
     std::int64_t count, stride, segments;
-    Scratch<std::uint32_t> pairs;
+    Scratch<std::uint32_t> pairs;   ///< [count][stride], two codes a word
+    Scratch<std::uint32_t> groups;  ///< the same by groups of rows: [groups][stride][simd::group_rows]
     std::vector<float> norm;
-    std::vector<std::int32_t> top;
+    std::vector<std::int32_t> top, middle;
     Scratch<std::uint16_t> deeper;
     std::vector<std::uint8_t> unfit;
 
@@ -39,7 +40,8 @@ struct FilterRows {
         return {pairs.data() + row * stride + first_k / 2,
                 norm.data() + at,
                 top.data() + at,
-                deeper.data() + at * simd::depth_levels};
+                deeper.data() + at * simd::depth_levels,
+                middle.data() + at};
     }
 };
 
@@ -53,7 +55,7 @@ public:
     }
     /// From this segment of this panel on.
     simd::FilterSide side(std::int64_t panel, std::int64_t segment, std::int64_t first_k) const noexcept;
-    std::int64_t half_words() const noexcept { return units_ * (simd::panel_columns / 2); }
+    std::int64_t strip_words() const noexcept { return units_ * simd::strip_columns; }
     bool unfit(std::int64_t column) const noexcept { return unfit_[static_cast<std::size_t>(column)] != 0; }
     std::int64_t bytes() const noexcept;
 
@@ -61,7 +63,7 @@ private:
     std::int64_t segments_, units_;
     Scratch<std::uint32_t> pairs_;
     std::vector<float> norm_;
-    std::vector<std::int32_t> top_;
+    std::vector<std::int32_t> top_, middle_;
     std::vector<std::uint16_t> deeper_;
     std::vector<std::uint8_t> unfit_;
 };

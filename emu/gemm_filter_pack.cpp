@@ -7,7 +7,7 @@
 namespace bitreplay {
 namespace {
 
-constexpr std::int64_t width = simd::panel_columns, half = width / 2;
+constexpr std::int64_t width = simd::panel_columns, strip = simd::strip_columns, group = simd::group_rows;
 
 }  // namespace
 
@@ -20,10 +20,13 @@ FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, cons
       stride((x.cols() / 2 + 15) / 16 * 16),
       segments(std::ssize(layout.segments)),
       pairs(static_cast<std::size_t>(count * stride)),
+      groups(static_cast<std::size_t>((count + group - 1) / group * group * stride)),
       norm(static_cast<std::size_t>(count * segments)),
       top(norm.size()),
+      middle(norm.size()),
       deeper(norm.size() * simd::depth_levels),
       unfit(static_cast<std::size_t>(count)) {
+    const simd::FilterKernels& kernels = *simd::filter_kernels();
     parallel_for(count, 8, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
             const std::uint16_t* const codes = codes_of(x, rows[static_cast<std::size_t>(i)]);
@@ -32,16 +35,26 @@ FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, cons
             std::fill(to + x.cols() / 2, to + stride, 0U);
             for (std::int64_t s = 0; s < segments; ++s) {
                 const Range& range = layout.segments[static_cast<std::size_t>(s)];
-                const simd::FilterSegment segment(codes + range.begin, range.end - range.begin, block);
+                simd::FilterSegment segment;
+                kernels.describe(codes + range.begin, range.end - range.begin, block, segment);
                 const auto at = static_cast<std::size_t>(i * segments + s);
                 norm[at] = segment.norm;
                 top[at] = segment.top_field - 127;
-                std::uint16_t table[simd::depth_levels];
-                segment.deeper(segment.top_field, table);
-                std::memcpy(deeper.data() + at * simd::depth_levels, table, sizeof table);
+                middle[at] = simd::middle_of(segment.deeper);
+                std::memcpy(deeper.data() + at * simd::depth_levels, segment.deeper, sizeof segment.deeper);
                 if (segment.unfit) unfit[static_cast<std::size_t>(i)] = 1;
             }
         }
+    });
+    parallel_for((count + group - 1) / group, 1, [&](std::int64_t begin, std::int64_t end) {
+        constexpr std::int64_t run = 16;  // words: a line of each row
+        for (std::int64_t g = begin; g < end; ++g)
+            for (std::int64_t first = 0; first < stride; first += run)
+                for (std::int64_t r = 0; r < group; ++r) {
+                    const std::uint32_t* const from = pairs.data() + std::min(g * group + r, count - 1) * stride;
+                    std::uint32_t* const to = groups.data() + g * group * stride + r;
+                    for (std::int64_t u = first; u < first + run; ++u) to[u * group] = from[u];
+                }
     });
 }
 
@@ -51,9 +64,11 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
     pairs_ = Scratch<std::uint32_t>(static_cast<std::size_t>(all * units_ * width));
     norm_.resize(static_cast<std::size_t>(all * segments_ * width));
     top_.resize(static_cast<std::size_t>(all * segments_));
-    deeper_.resize(top_.size() * 2 * simd::depth_levels);
+    middle_.resize(top_.size());
+    deeper_.resize(top_.size() * simd::depth_levels);
+    const simd::FilterKernels& kernels = *simd::filter_kernels();
     parallel_for(all, 1, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<simd::FilterSegment> segment;
+        std::vector<simd::FilterSegment> segment(static_cast<std::size_t>(width));
         for (std::int64_t panel = begin; panel < end; ++panel) {
             const auto column = [&](std::int64_t j) { return std::min(panel * width + j, std::ssize(cols) - 1); };
             std::uint32_t* const to = pairs_.data() + panel * units_ * width;
@@ -62,35 +77,35 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
                 for (std::int64_t j = 0; j < width; ++j) {
                     const std::uint16_t* const codes = codes_of(w, cols[static_cast<std::size_t>(column(j))]);
                     for (std::int64_t u = first; u < std::min(first + run, units_); ++u)
-                        to[(j / half * units_ + u) * half + j % half] =
+                        to[(j / strip * units_ + u) * strip + j % strip] =
                             codes[2 * u] | static_cast<std::uint32_t>(codes[2 * u + 1]) << 16;
                 }
             for (std::int64_t s = 0; s < segments_; ++s) {
                 const Range& range = layout.segments[static_cast<std::size_t>(s)];
                 const auto at = static_cast<std::size_t>(panel * segments_ + s);
-                segment.clear();
                 int top = 1;
                 for (std::int64_t j = 0; j < width; ++j) {
-                    segment.emplace_back(codes_of(w, cols[static_cast<std::size_t>(column(j))]) + range.begin,
-                                         range.end - range.begin,
-                                         block);
-                    norm_[at * width + static_cast<std::size_t>(j)] = segment.back().norm;
-                    if (segment.back().unfit)
+                    simd::FilterSegment& one = segment[static_cast<std::size_t>(j)];
+                    kernels.describe(codes_of(w, cols[static_cast<std::size_t>(column(j))]) + range.begin,
+                                     range.end - range.begin,
+                                     block,
+                                     one);
+                    norm_[at * width + static_cast<std::size_t>(j)] = one.norm;
+                    if (one.unfit)
                         unfit_[static_cast<std::size_t>(column(j))] = 1;
                     else
-                        top = std::max(top, segment.back().top_field);
+                        top = std::max(top, one.top_field);
                 }
                 top_[at] = top - 127;
-                std::uint16_t* const backwards = deeper_.data() + at * 2 * simd::depth_levels;
-                std::fill(backwards + simd::depth_levels, backwards + 2 * simd::depth_levels, std::uint16_t{0xFFFF});
+                std::uint16_t most[simd::depth_levels] = {};
                 for (const simd::FilterSegment& one : segment) {
+                    if (one.unfit) continue;
                     std::uint16_t table[simd::depth_levels];
-                    one.deeper(top, table);
-                    for (std::size_t j = 0; j < simd::depth_levels; ++j) {
-                        std::uint16_t& most = backwards[simd::depth_levels - 1 - j];
-                        most = std::max(most, table[j]);
-                    }
+                    one.relative_to(top, table);
+                    for (std::size_t i = 0; i < simd::depth_levels; ++i) most[i] = std::max(most[i], table[i]);
                 }
+                middle_[at] = simd::middle_of(most);
+                std::memcpy(deeper_.data() + at * simd::depth_levels, most, sizeof most);
             }
         }
     });
@@ -98,14 +113,15 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
 
 simd::FilterSide FilterColumns::side(std::int64_t panel, std::int64_t segment, std::int64_t first_k) const noexcept {
     const std::int64_t at = panel * segments_ + segment;
-    return {pairs_.data() + panel * units_ * width + first_k / 2 * half,
+    return {pairs_.data() + panel * units_ * width + first_k / 2 * strip,
             norm_.data() + at * width,
             top_.data() + at,
-            deeper_.data() + at * 2 * simd::depth_levels};
+            deeper_.data() + at * simd::depth_levels,
+            middle_.data() + at};
 }
 
 std::int64_t FilterColumns::bytes() const noexcept {
-    return static_cast<std::int64_t>(pairs_.size() * 4 + norm_.size() * 4 + top_.size() * 4 + deeper_.size() * 2 +
+    return static_cast<std::int64_t>(pairs_.size() * 4 + norm_.size() * 4 + top_.size() * 8 + deeper_.size() * 2 +
                                      unfit_.size());
 }
 

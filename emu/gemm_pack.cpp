@@ -135,6 +135,15 @@ private:
     std::vector<Entry> table_;
 };
 
+/// WalkTask's lift of a vector or panel.
+std::int32_t lift_for(std::int32_t top) noexcept { return top < simd::lifted_below ? simd::operand_lift : 0; }
+
+/// An fp32 pattern times 2^lift, exact for what lift_for raises.
+float lifted(std::uint32_t pattern, std::int32_t lift) noexcept {
+    const float value = std::bit_cast<float>(pattern);
+    return lift == 0 ? value : value * std::bit_cast<float>((127U + static_cast<std::uint32_t>(lift)) << 23);
+}
+
 std::int32_t relative(std::int32_t exponent, std::int32_t top) noexcept {
     return std::max(exponent - top, simd::exponent_floor);
 }
@@ -241,23 +250,27 @@ WalkLayout walk_layout(const Plan& plan, const simd::WalkShape& shape, int instr
 PackedRows::PackedRows(const Codes& codes,
                        const Format& unit,
                        const WalkLayout& layout,
-                       std::span<const std::int64_t> vectors)
+                       std::span<const std::int64_t> vectors,
+                       bool may_lift)
     : depth_(std::ssize(layout.source)),
       values_(vectors.size() * layout.source.size()),
       scale_(values_.size()),
       top_(vectors.size()),
+      lift_(vectors.size()),
       special_(vectors.size()) {
     const Decoder decode(codes.format, unit);
     parallel_for(std::ssize(vectors), 16, [&](std::int64_t begin, std::int64_t end) {
         Decoded row;
         for (std::int64_t i = begin; i < end; ++i) {
             decode(codes, vectors[static_cast<std::size_t>(i)], row);
-            top_[static_cast<std::size_t>(i)] = row.top;
+            const std::int32_t lift = may_lift ? lift_for(row.top) : 0;
+            lift_[static_cast<std::size_t>(i)] = lift;
+            top_[static_cast<std::size_t>(i)] = row.top + lift;
             special_[static_cast<std::size_t>(i)] = row.special ? 1 : 0;
             float* const values = values_.data() + i * depth_;
             std::uint32_t* const scale = scale_.data() + i * depth_;
             const auto replicated = [](std::int32_t e) { return (static_cast<std::uint32_t>(e) & 0xFF) * 0x01010101U; };
-            if (layout.identity) {
+            if (layout.identity && lift == 0) {
                 std::memcpy(values, row.values.data(), row.values.size() * sizeof(float));
                 for (std::size_t k = 0; k < row.exponents.size(); ++k)
                     scale[k] = replicated(relative(row.exponents[k], row.top));
@@ -266,7 +279,7 @@ PackedRows::PackedRows(const Codes& codes,
             for (std::size_t at = 0; at < layout.source.size(); ++at) {
                 const std::int64_t k = layout.source[at];
                 const bool filler = k < 0;
-                values[at] = filler ? 0.0F : std::bit_cast<float>(row.values[static_cast<std::size_t>(k)]);
+                values[at] = filler ? 0.0F : lifted(row.values[static_cast<std::size_t>(k)], lift);
                 scale[at] = replicated(filler ? simd::exponent_floor
                                               : relative(row.exponents[static_cast<std::size_t>(k)], row.top));
             }
@@ -277,39 +290,44 @@ PackedRows::PackedRows(const Codes& codes,
 PackedColumns::PackedColumns(const Codes& codes,
                              const Format& unit,
                              const WalkLayout& layout,
-                             std::span<const std::int64_t> vectors)
+                             std::span<const std::int64_t> vectors,
+                             bool may_lift)
     : count_(std::ssize(vectors)), depth_(std::ssize(layout.source)), special_(vectors.size()) {
     constexpr std::int64_t width = simd::panel_columns;
     const std::int64_t panels = (count_ + width - 1) / width;
     values_ = Scratch<float>(static_cast<std::size_t>(panels * width * depth_));
     scale_ = Scratch<std::int8_t>(values_.size());
     top_.resize(static_cast<std::size_t>(panels));
+    lift_.resize(top_.size());
     const Decoder decode(codes.format, unit);
     parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
         // Kept: fresh pages for a panel's decoded columns would cost more than the decoding.
         static thread_local std::vector<Decoded> columns(static_cast<std::size_t>(width));
         for (std::int64_t panel = begin; panel < end; ++panel) {
             std::int32_t top = no_exponent;
-            for (std::int64_t j = 0; j < width; ++j) {
-                const auto at = static_cast<std::size_t>(std::min(panel * width + j, count_ - 1));
+            const std::int64_t distinct = std::min(width, count_ - panel * width);
+            for (std::int64_t j = 0; j < distinct; ++j) {
+                const auto at = static_cast<std::size_t>(panel * width + j);
                 Decoded& column = columns[static_cast<std::size_t>(j)];
                 decode(codes, vectors[at], column);
                 special_[at] = column.special ? 1 : 0;
                 top = std::max(top, column.top);
             }
-            top_[static_cast<std::size_t>(panel)] = top;
+            const std::int32_t lift = may_lift ? lift_for(top) : 0;
+            lift_[static_cast<std::size_t>(panel)] = lift;
+            top_[static_cast<std::size_t>(panel)] = top + lift;
             float* const values = values_.data() + panel * width * depth_;
             std::int8_t* const scale = scale_.data() + panel * width * depth_;
             constexpr std::int64_t run =
                 64;  // positions per column at a time: the panel's lines stay in the first-level cache
             for (std::int64_t first = 0; first < depth_; first += run)
                 for (std::int64_t j = 0; j < width; ++j) {
-                    const Decoded& column = columns[static_cast<std::size_t>(j)];
+                    const Decoded& column = columns[static_cast<std::size_t>(std::min(j, distinct - 1))];
                     for (std::int64_t at = first; at < std::min(first + run, depth_); ++at) {
                         const std::int64_t k = layout.source[static_cast<std::size_t>(at)];
                         const bool filler = k < 0;
                         const auto from = static_cast<std::size_t>(filler ? 0 : k);
-                        values[at * width + j] = filler ? 0.0F : std::bit_cast<float>(column.values[from]);
+                        values[at * width + j] = filler ? 0.0F : lifted(column.values[from], lift);
                         scale[at * width + j] = static_cast<std::int8_t>(
                             filler ? simd::exponent_floor : relative(column.exponents[from], top));
                     }

@@ -45,8 +45,12 @@ WalkLayout walk_layout(const Plan& plan, const simd::WalkShape& shape, int instr
 /// Operands in the form that kernels read. Vectors with a NaN or an infinity are only marked: no kernel handles them.
 class PackedRows {
 public:
-    /// Packs the listed vectors.
-    PackedRows(const Codes& codes, const Format& unit, const WalkLayout& layout, std::span<const std::int64_t> vectors);
+    /// Packs the listed vectors; with may_lift, small ones are raised (see simd::WalkTask::a_lift).
+    PackedRows(const Codes& codes,
+               const Format& unit,
+               const WalkLayout& layout,
+               std::span<const std::int64_t> vectors,
+               bool may_lift = false);
 
     std::int64_t count() const noexcept { return std::ssize(top_); }
     /// Packed depth: the distance between rows.
@@ -54,13 +58,14 @@ public:
     const float* values(std::int64_t row) const noexcept { return values_.data() + row * depth_; }
     const std::uint32_t* scale(std::int64_t row) const noexcept { return scale_.data() + row * depth_; }
     const std::int32_t* top(std::int64_t row) const noexcept { return top_.data() + row; }
+    const std::int32_t* lift(std::int64_t row) const noexcept { return lift_.data() + row; }
     bool special(std::int64_t row) const noexcept { return special_[static_cast<std::size_t>(row)] != 0; }
 
 private:
     std::int64_t depth_;
     Scratch<float> values_;
     Scratch<std::uint32_t> scale_;
-    std::vector<std::int32_t> top_;
+    std::vector<std::int32_t> top_, lift_;
     std::vector<std::uint8_t> special_;
 };
 
@@ -70,7 +75,8 @@ public:
     PackedColumns(const Codes& codes,
                   const Format& unit,
                   const WalkLayout& layout,
-                  std::span<const std::int64_t> vectors);
+                  std::span<const std::int64_t> vectors,
+                  bool may_lift = false);
 
     std::int64_t count() const noexcept { return count_; }
     std::int64_t panels() const noexcept { return std::ssize(top_); }
@@ -81,6 +87,7 @@ public:
         return scale_.data() + panel * depth_ * simd::panel_columns;
     }
     std::int32_t top(std::int64_t panel) const noexcept { return top_[static_cast<std::size_t>(panel)]; }
+    std::int32_t lift(std::int64_t panel) const noexcept { return lift_[static_cast<std::size_t>(panel)]; }
     bool special(std::int64_t column) const noexcept { return special_[static_cast<std::size_t>(column)] != 0; }
     std::int64_t bytes() const noexcept;
 
@@ -88,7 +95,7 @@ private:
     std::int64_t count_, depth_;
     Scratch<float> values_;
     Scratch<std::int8_t> scale_;
-    std::vector<std::int32_t> top_;
+    std::vector<std::int32_t> top_, lift_;
     std::vector<std::uint8_t> special_;
 };
 

@@ -44,6 +44,10 @@ struct WalkTask {
     std::int64_t rows, blocks;
     float* acc;  ///< [rows][acc_stride]
     std::int64_t acc_stride;
+    /// Exponents by which the values of a row ([rows], nullptr: all 0) and of the panel were raised, tops included. The
+    /// accumulators of a row are raised by both; their quantum stays 2^-149 of the true scale.
+    const std::int32_t* a_lift = nullptr;
+    std::int32_t b_lift = 0;
 };
 
 /// Exponents relative to the largest: [-63, 0] exact; zero and everything smaller is exponent_floor. A sum of two fits
@@ -52,6 +56,10 @@ inline constexpr int exponent_floor = -64;
 /// Largest a_top + b_top + 2 + bits of the number of products, and largest exponent of an initial accumulator, for
 /// which no intermediate value can leave the fp32 range.
 inline constexpr int safe_exponent = 124;
+
+/// Vectors whose largest exponent is below `lifted_below` are packed 2^operand_lift times as large: their products
+/// would be too small for the fast path.
+inline constexpr int operand_lift = 64, lifted_below = -60;
 
 using WalkKernel = void (*)(const WalkTask&) noexcept;
 

@@ -86,15 +86,32 @@ BITREPLAY_INLINE inline I field_of(F x, std::int32_t min_field) {
     return Simd::max(exponent_field(Simd::bits(x)), constant(min_field));
 }
 
+/// The result of a block whose accumulator is raised by 2^lift: its true value has no bits below 2^-149.
+BITREPLAY_INLINE inline F gradual(F value, int lift) {
+    const I lost = Simd::max(Simd::sub(constant(lift + 1), exponent_field(Simd::bits(value))), constant(0));
+    const I kept = Simd::select(Simd::greater(lost, constant(23)),
+                                constant(static_cast<std::int32_t>(0x80000000)),
+                                Simd::shift_left_by(constant(-1), lost));
+    return Simd::real(Simd::band(Simd::bits(value), kept));
+}
+
+/// How far the operands and the accumulator of a row are raised.
+struct Lift {
+    std::int32_t a = 0, b = 0;
+    std::int32_t both() const { return a + b; }
+};
+
 /// One block for one vector of columns, right for every finite input below the caller's range guard and for an infinite
 /// fp16 accumulator. About three times the work of the fast path.
 template <Result result, bool wide>
-__attribute__((noinline)) F exact_block(const WalkShape& shape, int length, const float* a, const float* b, F acc) {
-    const std::int32_t min_a = shape.min_exponent_a + 127, min_b = shape.min_exponent_b + 127;
+__attribute__((noinline)) F exact_block(
+    const WalkShape& shape, int length, const Lift& lift, const float* a, const float* b, F acc) {
+    const std::int32_t min_a = shape.min_exponent_a + 127 + lift.a, min_b = shape.min_exponent_b + 127 + lift.b;
+    const std::int32_t min_acc = 1 + lift.both();
     constexpr std::int32_t none = -100000;
     // Exponents below are fields (biased); a product's is the sum of two, so it carries the bias twice.
     const I acc_raw = exponent_field(Simd::bits(acc));
-    const I acc_field = Simd::max(acc_raw, constant(1));
+    const I acc_field = Simd::max(acc_raw, constant(min_acc));
     I top = Simd::select(Simd::zero(acc), constant(none), Simd::add(acc_field, constant(127)));
     for (int k = 0; k < length; ++k) {
         if (a[k] == 0.0F) continue;
@@ -108,7 +125,7 @@ __attribute__((noinline)) F exact_block(const WalkShape& shape, int length, cons
         const I e = Simd::add(Simd::sub(exponent, top), constant(shape.align_bits));
         return Simd::truncate(Simd::mul(value, power(Simd::max(e, constant(-30)))));
     };
-    I sum[2] = {aligned(significand(acc, acc_raw, 1), Simd::add(acc_field, constant(127))), constant(0)};
+    I sum[2] = {aligned(significand(acc, acc_raw, min_acc), Simd::add(acc_field, constant(127))), constant(0)};
     for (int k = 0; k < length; ++k) {
         if (a[k] == 0.0F) continue;
         const F x = Simd::load(b + k * simd::panel_columns);
@@ -123,8 +140,8 @@ __attribute__((noinline)) F exact_block(const WalkShape& shape, int length, cons
     const I unit = Simd::sub(top, constant(254 + shape.align_bits));
     const I first = Simd::max(unit, constant(-126));
     const I second = Simd::max(Simd::sub(unit, first), constant(-126));
-    const F value =
-        Simd::mul_toward_zero(Simd::mul(rounded_sum<result, wide>(sum[0], sum[1]), power(first)), power(second));
+    F value = Simd::mul_toward_zero(Simd::mul(rounded_sum<result, wide>(sum[0], sum[1]), power(first)), power(second));
+    if (lift.both() != 0) value = gradual(value, lift.both());
     const F out = finished<result>(Simd::select(Simd::equal(top, constant(none)), Simd::broadcast(0.0F), value));
     return Simd::select(Simd::equal(acc_raw, constant(255)), acc, out);
 }
@@ -163,6 +180,7 @@ template <Result result, bool wide>
 __attribute__((noinline)) void careful_block(const WalkShape& shape,
                                              int length,
                                              std::int32_t lowest_safe,
+                                             const Lift& lift,
                                              const float* a,
                                              const float* b,
                                              const std::int32_t* exponents,
@@ -173,10 +191,12 @@ __attribute__((noinline)) void careful_block(const WalkShape& shape,
         const F old = Simd::load(acc + i);
         F rounded = to_float<result>(sum);
         if constexpr (wide) rounded = wide_block<result>(length, a, b + i, old, scale_of(x, shape.align_bits), sum);
-        F value = finished<result>(Simd::mul(rounded, unit_of(x, shape.align_bits)));
+        F value = Simd::mul(rounded, unit_of(x, shape.align_bits));
+        if (lift.both() != 0) value = gradual(value, lift.both());
+        value = finished<result>(value);
         const unsigned fast = Simd::greater(x, constant(lowest_safe)) & ~Simd::equal(x, constant(exponent_bits));
         if ((fast & all_lanes) != all_lanes)
-            value = Simd::select(fast, value, exact_block<result, wide>(shape, length, a, b + i, old));
+            value = Simd::select(fast, value, exact_block<result, wide>(shape, length, lift, a, b + i, old));
         Simd::store(acc + i, value);
     }
 }
@@ -209,11 +229,13 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
     struct alignas(64) Saved {
         std::int32_t exponent[R][Simd::columns];
         std::int32_t base[R], lowest_safe[R];
+        Lift lift[R];
     } saved;
     unrolled<rows>([&](auto r) BITREPLAY_INLINE {
         const std::int32_t top = task.a_top[row + r.number] + task.b_top;
         saved.base[r.value] = (top + 127) << 23;
         saved.lowest_safe[r.value] = lowest_safe_exponent(top, align);
+        saved.lift[r.value] = {task.a_lift == nullptr ? 0 : task.a_lift[row + r.number], task.b_lift};
     });
 
     Simd::B relative[R];  // largest product exponent of the block, one byte per column
@@ -239,7 +261,12 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
                 const I products =
                     Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])),
                               constant(saved.base[r.value]));
-                const I x = Simd::max(products, Simd::band(Simd::bits(old), constant(exponent_bits)));
+                I x = Simd::max(products, Simd::band(Simd::bits(old), constant(exponent_bits)));
+                if (saved.lift[r.value].both() != 0)  // a subnormal accumulator counts with the smallest normal exponent
+                    x = Simd::max(x,
+                                  Simd::select(Simd::zero(old),
+                                               constant(0),
+                                               constant((saved.lift[r.value].both() + 1) << 23)));
                 smallest = v.number == 0 ? x : Simd::min(smallest, x);
                 if constexpr (result == Result::fp16) greatest = v.number == 0 ? x : Simd::max(greatest, x);
                 Simd::store(saved.exponent[r.value] + v.number * Simd::lanes, x);
@@ -289,13 +316,22 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
                     Simd::store(sums + v.number * Simd::lanes, sum[r.value][v.value]);
                 });
                 careful_block<result, wide>(
-                    shape, length, saved.lowest_safe[r.value], a[r.value], b, saved.exponent[r.value], sums, out);
+                    shape,
+                    length,
+                    saved.lowest_safe[r.value],
+                    saved.lift[r.value],
+                    a[r.value],
+                    b,
+                    saved.exponent[r.value],
+                    sums,
+                    out);
                 return;
             }
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
                 const I x = Simd::load(saved.exponent[r.value] + v.number * Simd::lanes);
-                Simd::store(out + v.number * Simd::lanes,
-                            finished<result>(Simd::mul(to_float<result>(sum[r.value][v.value]), unit_of(x, align))));
+                F value = Simd::mul(to_float<result>(sum[r.value][v.value]), unit_of(x, align));
+                if (saved.lift[r.value].both() != 0) value = gradual(value, saved.lift[r.value].both());
+                Simd::store(out + v.number * Simd::lanes, finished<result>(value));
             });
         });
         b += length * simd::panel_columns;

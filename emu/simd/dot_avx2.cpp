@@ -49,6 +49,7 @@ struct Simd {
         return _mm256_srai_epi32(x, n);
     }
     static unsigned lanes_of(I mask) { return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(mask))); }
+    static I shift_left_by(I x, I n) { return _mm256_sllv_epi32(x, n); }
     static unsigned greater(I x, I y) { return lanes_of(_mm256_cmpgt_epi32(x, y)); }
     static unsigned equal(I x, I y) { return lanes_of(_mm256_cmpeq_epi32(x, y)); }
     static unsigned zero(F x) {

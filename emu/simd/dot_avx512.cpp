@@ -57,6 +57,7 @@ struct Simd {
     static I shift_right_signed(I x) {
         return _mm512_srai_epi32(x, n);
     }
+    static I shift_left_by(I x, I n) { return _mm512_sllv_epi32(x, n); }
     /// One bit per lane.
     static unsigned greater(I x, I y) { return _mm512_cmpgt_epi32_mask(x, y); }
     static unsigned equal(I x, I y) { return _mm512_cmpeq_epi32_mask(x, y); }
@@ -88,5 +89,7 @@ struct Nearest {};
 }  // namespace
 }  // namespace bitreplay::avx512
 #include "emu/simd/dot.ipp"
+#include "emu/simd/filter_exact.ipp"
+#include "emu/simd/filter_tables.ipp"
 #include "emu/simd/filter.ipp"
 #endif

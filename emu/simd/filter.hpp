@@ -9,29 +9,31 @@
 namespace bitreplay::simd {
 
 inline constexpr int segment_products = 512;  ///< the bound's maxima and counts are per segment of this many products
+inline constexpr int strip_columns = 16;      ///< columns of a panel whose pairs lie together: one vector of words
 inline constexpr int depth_levels = 32;       ///< entries of a table of trailing-bit depths
 inline constexpr int filter_exponent =
     50;  ///< operands with a larger exponent, and subnormal ones, are not for the filter
 
 /// What the bound needs to know about one side. Vectors are rows of A or columns of B.
 struct FilterSide {
-    const std::uint32_t* pairs;   ///< two bf16 codes a word
-    const float* norm;            ///< upper bound of sqrt(sum of roundings(k) * value^2), per segment
-    const std::int32_t* top;      ///< largest exponent of the segment
-    /// Number of products whose lowest bit lies more than j below top: of a row [depth_levels], by j; of a panel
-    /// [2 * depth_levels], by depth_levels - 1 - j, then 0xFFFF.
+    const std::uint32_t* pairs;  ///< two bf16 codes a word
+    const float* norm;           ///< upper bound of sqrt(sum of roundings(k) * value^2), per segment
+    const std::int32_t* top;     ///< largest exponent of the segment
+    /// Entry i, 0 <= i < depth_levels: number of operands (the largest of a panel's columns) whose lowest bit lies more
+    /// than i - 1 below top.
     const std::uint16_t* deeper;
+    const std::int32_t* middle;  ///< an entry from which on few are left, per segment: where to look first
 };
 
 /// Approximations of `rows` x panel_columns walks, each over `blocks` blocks from zero.
 struct FilterTask {
     int block, align_bits;
     std::int64_t rows, blocks, segments;
-    FilterSide a;  ///< pairs [rows][a_stride]; norm, top [rows][a_segments]; deeper [rows][a_segments]
+    FilterSide a;  ///< pairs [rows][a_stride]; norm, top, middle [rows][a_segments]; deeper [rows][a_segments]
     std::int64_t a_stride, a_segments;
-    std::int64_t b_half;  ///< words between the two halves of the panel
+    std::int64_t b_strip;  ///< words between the strips of the panel
     FilterSide
-        b;  ///< pairs [2][units][panel_columns / 2]; norm [segments][panel_columns]; top, deeper of the whole panel
+        b;  ///< pairs [strips][units][strip_columns]; norm [segments][panel_columns]; the rest of the whole panel
     float* value;  ///< [rows][panel_columns]
     float* error;  ///< |exact - value| <= error; infinity where the bound's conditions fail
 };
@@ -41,27 +43,43 @@ inline constexpr int lane_count = 32;
 struct LanesTask {
     int block, align_bits;
     std::int64_t blocks;
-    const float* a;                      ///< [blocks * block]
-    const std::uint32_t* a_fields;       ///< the row's pairs of codes, all but the exponent fields masked out
+    const std::uint32_t* a;              ///< the row's pairs of codes
     const std::uint32_t* b[lane_count];  ///< pairs of codes; read up to a whole number of 16 words
     alignas(64) float acc[lane_count];   ///< in and out
     std::uint32_t unsafe;                ///< out: lanes that this kernel cannot do (a bit each)
+};
+
+/// The same for separate (row, column) pairs of group_rows rows and two strips of columns.
+inline constexpr int group_rows = 32;
+struct PairsTask {
+    int block, align_bits;
+    std::int64_t blocks;
+    const std::uint32_t* a;  ///< pairs of codes [units][group_rows]
+    const std::uint32_t* b;  ///< [units][strip_columns], and the same b_strip words further on
+    std::int64_t b_strip;
+    std::int64_t count;          ///< a multiple of 16
+    const std::int32_t* row;     ///< [count] in the group
+    const std::int32_t* column;  ///< [count] in the two strips
+    float* acc;                  ///< [count], in and out
+    std::uint16_t* unsafe;       ///< [count / 16] in and out: bits are set for pairs that this kernel cannot do
 };
 inline constexpr std::uint32_t field_mask = 0x7F807F80U;  ///< exponent fields of a pair of bf16 codes
 
 /// What a segment of one vector contributes to FilterSide.
 struct FilterSegment {
-    std::uint16_t
-        lowest_bits[272];  ///< number of products' operands by the place of their lowest set bit, plus 8, biased
-    int count = 0;         ///< operands that are not zero
-    int top_field = 1;     ///< largest exponent field
-    float norm = 0;
-    bool unfit = false;  ///< holds a NaN, an infinity, a subnormal or a large number
+    std::uint16_t deeper[depth_levels];  ///< FilterSide::deeper relative to top_field
+    int count;                           ///< operands that are not zero
+    int top_field;                       ///< largest exponent field, at least 1
+    float norm;
+    bool unfit;  ///< holds a NaN, an infinity, a subnormal or a large number; the tables are then not meant for use
 
-    FilterSegment(const std::uint16_t* bf16_codes, std::int64_t size, int block) noexcept;
-    /// FilterSide::deeper relative to the exponent field `top` (at least top_field).
-    void deeper(int top, std::uint16_t (&out)[depth_levels]) const noexcept;
+    /// `deeper` relative to the exponent field `top`, at least top_field.
+    void relative_to(int top, std::uint16_t (&out)[depth_levels]) const noexcept;
 };
+/// FilterSide::middle of a table.
+int middle_of(const std::uint16_t (&deeper)[depth_levels]) noexcept;
+/// Interleaved chains of pair sums, each from zero, whose sums are added in a tree to the sum of a block.
+constexpr int filter_chains(int block) noexcept { return block / 2 < 4 ? block / 2 : 4; }
 /// Roundings that product `position` of a block passes on the way to the block's sum: its weight in FilterSide::norm.
 int filter_roundings(int block, int position) noexcept;
 
@@ -73,6 +91,9 @@ struct FilterKernels {
     /// possibilities.
     std::uint64_t (*decide)(const float* value, const float* error, bool to_fp16, std::uint16_t* codes) noexcept;
     void (*walk_lanes)(LanesTask&) noexcept;
+    void (*walk_pairs)(const PairsTask&) noexcept;
+    /// At most segment_products bf16 codes, from the start of a block.
+    void (*describe)(const std::uint16_t* codes, std::int64_t size, int block, FilterSegment& out) noexcept;
 };
 /// Kernels for this CPU, or nullptr.
 const FilterKernels* filter_kernels() noexcept;

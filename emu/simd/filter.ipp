@@ -5,16 +5,17 @@ namespace bitreplay::BITREPLAY_ISA {
 namespace {
 
 using simd::FilterTask;
-using simd::LanesTask;
 using simd::segment_products;
 
 constexpr float unit_roundoff = 0x1p-24F;
-constexpr float margin = 1.01F;                        // second-order terms and the roundings of the bound itself
-constexpr int half_columns = simd::panel_columns / 2;  // columns of a tile of the approximation
-constexpr float tiny = 1e-30F;                         // everything that underflows on either side
+constexpr float margin = 1.01F;  // second-order terms and the roundings of the bound itself
+constexpr int strip = simd::strip_columns;
+constexpr float tiny = 1e-30F;  // everything that underflows on either side
 
 /// acc + a0*b0 + a1*b1 with at most two roundings, subnormals flushed.
-BITREPLAY_INLINE inline void add_pairs(F& acc, I a, I b) { asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b)); }
+BITREPLAY_INLINE inline void add_pairs(F& acc, const std::uint32_t& a, I b) {
+    asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(a));
+}
 
 BITREPLAY_INLINE inline F magnitude(F x) { return Simd::real(Simd::band(Simd::bits(x), constant(0x7FFFFFFF))); }
 
@@ -22,139 +23,171 @@ BITREPLAY_INLINE inline F magnitude(F x) { return Simd::real(Simd::band(Simd::bi
 struct FilterState {
     float* w;      // running value
     float* sum;    // S: sum of |w| over the blocks
+    float* most;   // m of this segment
     float* rest;   // the bound's other terms
     float* slack;  // how large the whole error may be
 };
 
+template <Size rows>
+BITREPLAY_INLINE inline void add_chains(F (&to)[rows], const F (&from)[rows]) {
+    unrolled<static_cast<int>(rows)>([&](auto r)
+                                         BITREPLAY_INLINE { to[r.value] = _mm512_add_ps(to[r.value], from[r.value]); });
+}
+
+constexpr std::int64_t part_products = 512;  // of a strip and of part_rows rows: together in the first-level cache
+constexpr std::int64_t part_rows = 16;
+constexpr std::int64_t reused_segments = 4;  // of a panel, read for all rows: in the second-level cache
+constexpr std::int64_t filter_rows = 128;    // rows whose state is kept
+
+/// Part of a segment for one strip of columns: blocks [first, first + count).
+struct FilterPart {
+    std::int64_t first, count;
+    bool fresh;                 // the segment starts here
+    const std::uint32_t* next;  // operands of the strip that is next, to be fetched meanwhile
+};
+
 template <int block, int rows>
-__attribute__((noinline)) void filter_segment(const FilterTask& task,
-                                              const FilterState& state,
-                                              std::int64_t row,
-                                              int column,
-                                              std::int64_t segment,
-                                              std::int64_t blocks) {
-    constexpr int columns = 2, units = block / 2;
-    constexpr int chains = units >= 4 ? 2 : 1;
-    constexpr auto R = static_cast<Size>(rows), V = static_cast<Size>(columns);
-    const std::int64_t first = segment * (segment_products / 2);
+__attribute__((noinline)) void filter_part(
+    const FilterTask& task, const FilterState& state, std::int64_t row, int column, const FilterPart& part) {
+    constexpr int units = block / 2, chains = simd::filter_chains(block);
+    constexpr auto R = static_cast<Size>(rows);
+    const std::int64_t first = part.first * units;
     const std::uint32_t* a[R];
-    unrolled<rows>([&](auto r)
-                       BITREPLAY_INLINE { a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first; });
-    const std::uint32_t* b = task.b.pairs + column / half_columns * task.b_half + first * half_columns;
+    F w[R], sum[R], most[R];
+    const std::uint32_t* b = task.b.pairs + column / strip * task.b_strip + first * strip;
     const std::int64_t place = row * simd::panel_columns + column;
-    struct alignas(64) Saved {
-        float w[R][V * 16], sum[R][V * 16], most[R][V * 16];
-    } saved;
-    for (int r = 0; r < rows; ++r)
-        for (int v = 0; v < columns * 16; v += 16) {
-            const std::int64_t at = place + r * simd::panel_columns + v;
-            const F w = Simd::load(state.w + at);
-            Simd::store(saved.w[r] + v, w);
-            Simd::store(saved.sum[r] + v, Simd::load(state.sum + at));
-            Simd::store(saved.most[r] + v, magnitude(w));
-        }
-    for (std::int64_t i = 0; i < blocks; ++i) {
-        F chain[static_cast<Size>(chains)][R][V];
+    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
+        a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first;
+        w[r.value] = Simd::load(state.w + place + r.number * simd::panel_columns);
+        sum[r.value] = Simd::load(state.sum + place + r.number * simd::panel_columns);
+        most[r.value] =
+            part.fresh ? magnitude(w[r.value]) : Simd::load(state.most + place + r.number * simd::panel_columns);
+    });
+    constexpr int lines = block <= 8 ? 1 : block / 8;  // of the next strip a block fetches, so that its rows fetch all
+    const std::uint32_t* next = part.next + row % part_rows / rows * part.count * lines * 16;
+    for (std::int64_t i = 0; i < part.count; ++i) {
+        unrolled<lines>([&](auto line) BITREPLAY_INLINE { _mm_prefetch(next + line.number * 16, _MM_HINT_T0); });
+        next += lines * 16;
+        F chain[static_cast<Size>(chains)][R];
+        // Chain c holds units c, c + chains, …; two chains at a time are added as soon as they are complete.
         unrolled<chains>([&](auto c) BITREPLAY_INLINE {
-            unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-                unrolled<columns>([&](auto v)
-                                      BITREPLAY_INLINE { chain[c.value][r.value][v.value] = _mm512_setzero_ps(); });
-            });
-        });
-        for (int u = 0; u < units; u += chains)
-            unrolled<chains>([&](auto c) BITREPLAY_INLINE {
-                I right[V];
-                unrolled<columns>([&](auto v) BITREPLAY_INLINE {
-                    right[v.value] = _mm512_loadu_si512(b + (u + c.number) * half_columns + v.number * 16);
-                });
+            unrolled<units / chains>([&](auto n) BITREPLAY_INLINE {
+                constexpr int u = c.number + n.number * chains;
+                const I right = _mm512_loadu_si512(b + u * strip);
                 unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-                    const I left = _mm512_set1_epi32(static_cast<int>(a[r.value][u + c.number]));
-                    unrolled<columns>([&](auto v) BITREPLAY_INLINE {
-                        add_pairs(chain[c.value][r.value][v.value], left, right[v.value]);
-                    });
+                    if constexpr (n.number == 0) chain[c.value][r.value] = _mm512_setzero_ps();
+                    add_pairs(chain[c.value][r.value], a[r.value][u], right);
                 });
             });
-        const F decay = Simd::broadcast(1.0F - unit_roundoff);
-        Simd::reload(&saved);  // in memory: the chains need the registers
-        unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            unrolled<columns>([&](auto v) BITREPLAY_INLINE {
-                F total = chain[0][r.value][v.value];
-                if constexpr (chains == 2) total = _mm512_add_ps(total, chain[1][r.value][v.value]);
-                constexpr int at = v.number * 16;
-                const F w = _mm512_fmadd_ps(Simd::load(saved.w[r.value] + at), decay, total);
-                const F size = magnitude(w);
-                Simd::store(saved.w[r.value] + at, w);
-                Simd::store(saved.sum[r.value] + at, _mm512_add_ps(Simd::load(saved.sum[r.value] + at), size));
-                Simd::store(saved.most[r.value] + at, _mm512_max_ps(Simd::load(saved.most[r.value] + at), size));
-            });
+            if constexpr (c.number % 2 == 1) add_chains(chain[c.value - 1], chain[c.value]);
+            if constexpr (c.number == 3) add_chains(chain[0], chain[2]);
         });
-        Simd::reload(&saved);
-        unrolled<rows>([&](auto r) BITREPLAY_INLINE { a[r.value] += units; });
-        b += units * half_columns;
+        unrolled<rows>([&](auto r) BITREPLAY_INLINE {
+            w[r.value] = _mm512_fmadd_ps(w[r.value], Simd::broadcast(1.0F - unit_roundoff), chain[0][r.value]);
+            const F size = magnitude(w[r.value]);
+            sum[r.value] = _mm512_add_ps(sum[r.value], size);
+            most[r.value] = _mm512_max_ps(most[r.value], size);
+            a[r.value] += units;
+        });
+        b += units * strip;
     }
 
-    for (int r = 0; r < rows; ++r) {
-        const std::int64_t at_a = (row + r) * task.a_segments + segment;
-        const int top = task.a.top[at_a] + task.b.top[segment];  // ep: no product of the segment has a larger exponent
-        const F grown = Simd::broadcast(1.0005F);
-        const I product_power = constant((top + 127) << 23);
-        // 2^Es per lane, and the largest of them for the count of products that can lose bits.
-        I powers[V];
-        I largest = product_power;
-        for (int v = 0; v < columns; ++v) {
-            const I own = Simd::band(Simd::bits(_mm512_mul_ps(Simd::load(saved.most[r] + v * 16), grown)),
-                                     constant(exponent_bits));
-            powers[v] = Simd::max(own, product_power);
-            largest = Simd::max(largest, powers[v]);
-        }
-        const int widest = (_mm512_reduce_max_epi32(largest) >> 23) - 127;
-        const int deep = top - widest + task.align_bits;  // J: bits deeper than this, both sides together, are lost
-        const std::uint16_t* const ca = task.a.deeper + at_a * simd::depth_levels;
-        const std::uint16_t* const cb = task.b.deeper + segment * 2 * simd::depth_levels;
-        // min over j of ca[j] + cb[J - j]: cb is stored backwards and followed by 0xFFFF, so that j > J never wins.
-        const int offset = deep < 0 ? simd::depth_levels : simd::depth_levels - 1 - deep;
-        const I counts = _mm512_adds_epu16(_mm512_loadu_si512(ca), _mm512_loadu_si512(cb + offset));
-        const __m256i counts8 = _mm256_min_epu16(_mm512_castsi512_si256(counts), _mm512_extracti64x4_epi64(counts, 1));
-        const __m128i counts4 = _mm_min_epu16(_mm256_castsi256_si128(counts8), _mm256_extracti128_si256(counts8, 1));
-        const int lowest_count = _mm_extract_epi16(_mm_minpos_epu16(counts4), 0);
-        const int count = lowest_count < segment_products ? lowest_count : segment_products;
-        const float window = Simd::real(constant((127 - task.align_bits) << 23))[0];  // 2^-F
-        const F lost = Simd::broadcast(static_cast<float>(count) * window);
-        const F other = Simd::broadcast(static_cast<float>(blocks) * window);
-        const F norm = Simd::broadcast(task.a.norm[at_a] * unit_roundoff);
-        for (int v = 0; v < columns; ++v) {
-            const std::int64_t at = place + r * simd::panel_columns + v * 16;
-            const F power2 = Simd::real(powers[v]);
-            F rest = Simd::load(state.rest + at);
-            rest = _mm512_fmadd_ps(lost, power2, rest);
-            rest = _mm512_fmadd_ps(other, Simd::real(product_power), rest);
-            rest =
-                _mm512_fmadd_ps(norm, Simd::load(task.b.norm + segment * simd::panel_columns + column + v * 16), rest);
-            const F slack =
-                _mm512_sub_ps(_mm512_mul_ps(power2, Simd::broadcast(1.9999F)), Simd::load(saved.most[r] + v * 16));
-            Simd::store(state.w + at, Simd::load(saved.w[r] + v * 16));
-            Simd::store(state.sum + at, Simd::load(saved.sum[r] + v * 16));
-            Simd::store(state.rest + at, rest);
-            Simd::store(state.slack + at, _mm512_min_ps(Simd::load(state.slack + at), slack));
-        }
+    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
+        const std::int64_t at = place + r.number * simd::panel_columns;
+        Simd::store(state.w + at, w[r.value]);
+        Simd::store(state.sum + at, sum[r.value]);
+        Simd::store(state.most + at, most[r.value]);
+    });
+}
+
+/// What the segment adds to the bound of one row: the terms beside 2 u S, and condition C.
+void segment_bound(
+    const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t segment, std::int64_t blocks) {
+    const std::int64_t at_a = row * task.a_segments + segment;
+    const int top = task.a.top[at_a] + task.b.top[segment];  // ep: no product of the segment has a larger exponent
+    const I product_power = constant((top + 127) << 23);
+    const F unit = Simd::real(constant((127 - task.align_bits) << 23));  // 2^-F
+    const F norm = Simd::broadcast(task.a.norm[at_a] * unit_roundoff);
+    const F other = Simd::mul(Simd::mul(Simd::broadcast(static_cast<float>(blocks)), unit), Simd::real(product_power));
+    const I deeper_a = _mm512_loadu_si512(task.a.deeper + at_a * simd::depth_levels);
+    const I deeper_b = _mm512_loadu_si512(task.b.deeper + segment * simd::depth_levels);
+    const auto words = [](int x) { return _mm512_set1_epi16(static_cast<short>(x)); };
+    const auto index = [&](I x) BITREPLAY_INLINE {
+        return _mm512_min_epi16(_mm512_max_epi16(x, words(0)), words(simd::depth_levels - 1));
+    };
+    for (int column = 0; column < simd::panel_columns; column += 32) {
+        const std::int64_t at = row * simd::panel_columns + column;
+        F most[2];
+        I power[2], deep[2];  // 2^Es; J: bits deeper than this, both sides together, are lost
+        unrolled<2>([&](auto v) BITREPLAY_INLINE {
+            most[v.value] = Simd::load(state.most + at + 16 * v.number);
+            const I grown = Simd::bits(Simd::mul(most[v.value], Simd::broadcast(1.0005F)));
+            power[v.value] = Simd::max(Simd::band(grown, constant(exponent_bits)), product_power);
+            deep[v.value] =
+                Simd::sub(constant(top + 127 + task.align_bits), Simd::template shift_right<23>(power[v.value]));
+        });
+        // 16-bit lanes. n(J + i) <= #{r_a > j} + #{r_b > J + i - j} for every j: the better of two j near the best.
+        // Entry 0 of a table counts everything, entry i what is deeper than i - 1.
+        const I both = _mm512_packs_epi32(deep[0], deep[1]);
+        const I split =
+            _mm512_srai_epi16(_mm512_add_epi16(both, words(task.a.middle[at_a] - task.b.middle[segment])), 1);
+        const I rest = _mm512_sub_epi16(both, split);
+        const auto a = [&](int j) BITREPLAY_INLINE {
+            return _mm512_permutexvar_epi16(index(_mm512_add_epi16(split, words(j + 1))), deeper_a);
+        };
+        const auto b = [&](int j) BITREPLAY_INLINE {
+            return _mm512_permutexvar_epi16(index(_mm512_add_epi16(rest, words(j + 1))), deeper_b);
+        };
+        const auto sum = [](I x, I y) BITREPLAY_INLINE { return _mm512_add_epi16(x, y); };
+        const I a0 = a(0), a1 = a(1), b0 = b(-1), b1 = b(0), b2 = b(1), b3 = b(2);
+        const I lost = _mm512_min_epu16(sum(a0, b1), sum(a1, b0)), deeper1 = _mm512_min_epu16(sum(a0, b2), sum(a1, b1)),
+                deeper2 = _mm512_min_epu16(sum(a0, b3), sum(a1, b2));
+        // In quarters of 2^(Es - F): 2 n(J) + n(J + 1) + n(J + 2).
+        const I quarters = sum(sum(lost, lost), sum(deeper1, deeper2));
+        const F quarter = Simd::mul(unit, Simd::broadcast(0.25F));
+        const I half_lanes[2] = {_mm512_unpacklo_epi16(quarters, constant(0)),
+                                 _mm512_unpackhi_epi16(quarters, constant(0))};
+        unrolled<2>([&](auto v) BITREPLAY_INLINE {
+            const std::int64_t to = at + 16 * v.number;
+            const F power2 = Simd::real(power[v.value]);
+            const F loss = Simd::mul(Simd::mul(_mm512_cvtepi32_ps(half_lanes[v.value]), quarter), power2);
+            const F norm_b = Simd::load(task.b.norm + segment * simd::panel_columns + column + 16 * v.number);
+            const F more = _mm512_fmadd_ps(norm, norm_b, _mm512_add_ps(loss, other));
+            Simd::store(state.rest + to, _mm512_add_ps(Simd::load(state.rest + to), more));
+            const F slack = _mm512_sub_ps(_mm512_mul_ps(power2, Simd::broadcast(1.9999F)), most[v.value]);
+            Simd::store(state.slack + to, _mm512_min_ps(Simd::load(state.slack + to), slack));
+        });
     }
 }
 
 template <int block>
-void approximate_blocks(const FilterTask& task, const FilterState& state) {
-    constexpr std::int64_t per_segment = segment_products / block;
-    for (std::int64_t segment = 0; segment < task.segments; ++segment) {
-        const std::int64_t left = task.blocks - segment * per_segment;
-        const std::int64_t blocks = left < per_segment ? left : per_segment;
-        for (int column = 0; column < simd::panel_columns; column += half_columns) {
-            std::int64_t row = 0;
-            for (; row + 4 <= task.rows; row += 4) filter_segment<block, 4>(task, state, row, column, segment, blocks);
-            for (; row < task.rows; ++row) filter_segment<block, 1>(task, state, row, column, segment, blocks);
+void approximate_segment(
+    const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t rows, std::int64_t segment) {
+    constexpr std::int64_t per_segment = segment_products / block, per_part = part_products / block;
+    const std::int64_t left = task.blocks - segment * per_segment;
+    const std::int64_t blocks = left < per_segment ? left : per_segment;
+    for (std::int64_t at = 0; at < blocks; at += per_part) {
+        FilterPart part{segment * per_segment + at, blocks - at < per_part ? blocks - at : per_part, at == 0, nullptr};
+        for (int column = 0; column < simd::panel_columns; column += strip) {
+            const bool last = column + strip == simd::panel_columns;
+            part.next = task.b.pairs + (last ? 0 : (column / strip + 1) * task.b_strip) +
+                        (part.first + (last ? per_part : 0)) * (block / 2) * strip;
+            std::int64_t i = row;
+            for (; i + 4 <= row + rows; i += 4) filter_part<block, 4>(task, state, i, column, part);
+            for (; i < row + rows; ++i) filter_part<block, 1>(task, state, i, column, part);
         }
     }
+    for (std::int64_t i = row; i < row + rows; ++i) segment_bound(task, state, i, segment, blocks);
 }
 
-constexpr std::int64_t filter_rows = 32;  // rows whose state stays in the first-level cache
+template <int block>
+void approximate_blocks(const FilterTask& task, const FilterState& state) {
+    for (std::int64_t first = 0; first < task.segments; first += reused_segments)
+        for (std::int64_t row = 0; row < task.rows; row += part_rows)
+            for (std::int64_t segment = first; segment < first + reused_segments && segment < task.segments; ++segment)
+                approximate_segment<block>(
+                    task, state, row, task.rows - row < part_rows ? task.rows - row : part_rows, segment);
+}
 
 void approximate(const FilterTask& whole) noexcept {
     for (std::int64_t row = 0; row < whole.rows; row += filter_rows) {
@@ -163,10 +196,12 @@ void approximate(const FilterTask& whole) noexcept {
         task.a.pairs += row * whole.a_stride;
         task.a.norm += row * whole.a_segments;
         task.a.top += row * whole.a_segments;
+        task.a.middle += row * whole.a_segments;
         task.a.deeper += row * whole.a_segments * simd::depth_levels;
         task.value += row * simd::panel_columns;
         task.error += row * simd::panel_columns;
-        alignas(64) float sum[filter_rows * simd::panel_columns], slack[filter_rows * simd::panel_columns];
+        constexpr std::int64_t size = filter_rows * simd::panel_columns;
+        alignas(64) float sum[size], slack[size], most[size];
         const std::int64_t count = task.rows * simd::panel_columns;
         for (std::int64_t i = 0; i < count; i += 16) {
             Simd::store(task.value + i, _mm512_setzero_ps());
@@ -174,7 +209,7 @@ void approximate(const FilterTask& whole) noexcept {
             Simd::store(sum + i, _mm512_setzero_ps());
             Simd::store(slack + i, Simd::real(constant(exponent_bits)));
         }
-        const FilterState state{task.value, sum, task.error, slack};
+        const FilterState state{task.value, sum, most, task.error, slack};
         switch (task.block) {
             case 4: approximate_blocks<4>(task, state); break;
             case 8: approximate_blocks<8>(task, state); break;
@@ -234,120 +269,7 @@ std::uint64_t decide(const float* value, const float* error, bool to_fp16, std::
     return open;
 }
 
-/// 16 x 16 words: row i of `in` becomes lane i of every output.
-BITREPLAY_INLINE inline void transpose(const std::uint32_t* const* in, std::int64_t at, I (&out)[16]) {
-    I t[16], s[16];
-    unrolled<16>([&](auto i) BITREPLAY_INLINE { t[i.value] = _mm512_loadu_si512(in[i.value] + at); });
-    unrolled<8>([&](auto i) BITREPLAY_INLINE {
-        s[2 * i.value] = _mm512_unpacklo_epi32(t[2 * i.value], t[2 * i.value + 1]);
-        s[2 * i.value + 1] = _mm512_unpackhi_epi32(t[2 * i.value], t[2 * i.value + 1]);
-    });
-    unrolled<4>([&](auto i) BITREPLAY_INLINE {
-        t[4 * i.value] = _mm512_unpacklo_epi64(s[4 * i.value], s[4 * i.value + 2]);
-        t[4 * i.value + 1] = _mm512_unpackhi_epi64(s[4 * i.value], s[4 * i.value + 2]);
-        t[4 * i.value + 2] = _mm512_unpacklo_epi64(s[4 * i.value + 1], s[4 * i.value + 3]);
-        t[4 * i.value + 3] = _mm512_unpackhi_epi64(s[4 * i.value + 1], s[4 * i.value + 3]);
-    });
-    unrolled<4>([&](auto i) BITREPLAY_INLINE {  // t[4 g + i]: words i, i+4, i+8, i+12 of the rows 4 g … 4 g + 3
-        s[i.value] = _mm512_shuffle_i32x4(t[i.value], t[4 + i.value], 0x88);
-        s[4 + i.value] = _mm512_shuffle_i32x4(t[i.value], t[4 + i.value], 0xDD);
-        s[8 + i.value] = _mm512_shuffle_i32x4(t[8 + i.value], t[12 + i.value], 0x88);
-        s[12 + i.value] = _mm512_shuffle_i32x4(t[8 + i.value], t[12 + i.value], 0xDD);
-    });
-    unrolled<4>([&](auto i) BITREPLAY_INLINE {
-        out[i.value] = _mm512_shuffle_i32x4(s[i.value], s[8 + i.value], 0x88);
-        out[8 + i.value] = _mm512_shuffle_i32x4(s[i.value], s[8 + i.value], 0xDD);
-        out[4 + i.value] = _mm512_shuffle_i32x4(s[4 + i.value], s[12 + i.value], 0x88);
-        out[12 + i.value] = _mm512_shuffle_i32x4(s[4 + i.value], s[12 + i.value], 0xDD);
-    });
-}
-
-/// Lanes of a block whose products are all zero.
-template <int units>
-__attribute__((noinline)) unsigned zero_products(const float* a, const std::uint32_t (*b)[16]) {
-    unsigned out = all_lanes;
-    for (int u = 0; u < units; ++u) {
-        const I words = _mm512_load_si512(b[u]);
-        const bool even = a[2 * u] != 0.0F, odd = a[2 * u + 1] != 0.0F;
-        const std::uint32_t mask = (even ? 0x7FFFU : 0U) | (odd ? 0x7FFF0000U : 0U);
-        out &= Simd::equal(Simd::band(words, constant(static_cast<std::int32_t>(mask))), constant(0));
-    }
-    return out;
-}
-
-template <int block>
-__attribute__((noinline)) void lanes_blocks(LanesTask& task) {
-    constexpr int units = block / 2, groups = simd::lane_count / 16;
-    const int align = task.align_bits;
-    // A zero operand counts with its partner's exponent here, at most filter_exponent - 127.
-    const I lowest = constant((127 - simd::filter_exponent) << 23);
-    F acc[static_cast<Size>(groups)];
-    unsigned safe[static_cast<Size>(groups)];
-    unrolled<groups>([&](auto g) BITREPLAY_INLINE {
-        acc[g.value] = Simd::load(task.acc + g.number * 16);
-        safe[g.value] = all_lanes;
-    });
-    alignas(64) std::uint32_t right[groups][16][16];
-    for (std::int64_t unit = 0; unit < task.blocks * units; unit += 16) {
-        unrolled<groups>([&](auto g) BITREPLAY_INLINE {
-            I words[16];
-            transpose(task.b + g.number * 16, unit, words);
-            unrolled<16>([&](auto i) BITREPLAY_INLINE { _mm512_store_si512(right[g.value][i.value], words[i.value]); });
-        });
-        const std::int64_t rest = task.blocks * units - unit;
-        for (int first = 0; first < 16 && first < rest; first += units) {
-            const float* const a = task.a + 2 * (unit + first);
-            const std::uint32_t* const a_fields = task.a_fields + unit + first;
-            unrolled<groups>([&](auto g) BITREPLAY_INLINE {
-                I fields = constant(0);  // sums of two exponent fields, 7 bits up, in 16-bit lanes
-                unrolled<units>([&](auto u) BITREPLAY_INLINE {
-                    const I b =
-                        Simd::band(_mm512_load_si512(right[g.value][first + u.number]), constant(simd::field_mask));
-                    fields = _mm512_max_epu16(
-                        fields, _mm512_add_epi16(b, constant(static_cast<std::int32_t>(a_fields[u.number]))));
-                });
-                fields = _mm512_max_epu16(fields, Simd::template shift_right<16>(fields));
-                const I products = Simd::sub(Simd::template shift_left<16>(fields), constant(127 << 23));
-                const I x = Simd::max(products, Simd::band(Simd::bits(acc[g.value]), constant(exponent_bits)));
-                const unsigned high = Simd::greater(x, lowest);
-                unsigned nothing = 0;  // lanes whose accumulator and products are all zero: exactly +0
-                if (high != all_lanes) [[unlikely]] {
-                    nothing = ~high & Simd::zero(acc[g.value]) & zero_products<units>(a, right[g.value] + first);
-                    safe[g.value] &= high | nothing;
-                }
-                const F scale = scale_of(x, align);
-                I sum[2] = {Simd::truncate(Simd::mul(acc[g.value], scale)), constant(0)};
-                unrolled<units>([&](auto u) BITREPLAY_INLINE {
-                    const I b = _mm512_load_si512(right[g.value][first + u.number]);
-                    const F even =
-                        Simd::mul(Simd::real(Simd::template shift_left<16>(b)), Simd::broadcast(a[2 * u.number]));
-                    const F odd = Simd::mul(Simd::real(Simd::band(b, constant(static_cast<std::int32_t>(0xFFFF0000)))),
-                                            Simd::broadcast(a[2 * u.number + 1]));
-                    I& part = sum[2 * u.number >= units];
-                    part = Simd::add(part, Simd::truncate(Simd::mul(even, scale)));
-                    part = Simd::add(part, Simd::truncate(Simd::mul(odd, scale)));
-                });
-                acc[g.value] = Simd::mul(rounded_sum<Result::fp32, (block >= 16)>(sum[0], sum[1]), unit_of(x, align));
-                if (nothing != 0) [[unlikely]] acc[g.value] = Simd::select(nothing, Simd::broadcast(0.0F), acc[g.value]);
-            });
-        }
-    }
-    task.unsafe = 0;
-    unrolled<groups>([&](auto g) BITREPLAY_INLINE {
-        Simd::store(task.acc + g.number * 16, acc[g.value]);
-        task.unsafe |= (~safe[g.value] & all_lanes) << (16 * g.number);
-    });
-}
-
-void walk_lanes(LanesTask& task) noexcept {
-    switch (task.block) {
-        case 4: lanes_blocks<4>(task); break;
-        case 8: lanes_blocks<8>(task); break;
-        default: lanes_blocks<16>(task); break;
-    }
-}
-
-constexpr simd::FilterKernels kernels{approximate, merge_approximations, decide, walk_lanes};
+constexpr simd::FilterKernels kernels{approximate, merge_approximations, decide, walk_lanes, walk_pairs, describe};
 
 }  // namespace
 

@@ -11,9 +11,10 @@
 namespace bitreplay::test {
 
 /// The kinds of data on which every GEMM kernel is compared with the definition.
-inline constexpr std::array<std::string_view, 11> gemm_kinds{"normal",
+inline constexpr std::array<std::string_view, 12> gemm_kinds{"normal",
                                                              "wide-exponent",
                                                              "subnormal",
+                                                             "smallest",
                                                              "nan-inf",
                                                              "overflow",
                                                              "zero-heavy",
@@ -56,6 +57,10 @@ inline Tensor gemm_input(
                                          random.next()));
             } else if (kind == "subnormal") {
                 if (side == 0 || random.below(4) == 0) code = finite(sign, random.next() & format.fraction_mask());
+            } else if (kind == "smallest") {  // sums on both sides of the smallest normal number
+                if (side == 0)
+                    code =
+                        finite(sign, exponent_code(-format.bias() + static_cast<int>(random.below(9)), random.next()));
             } else if (kind == "nan-inf") {
                 if (i % 5 == 1 && random.below(40) == 0)
                     code = format.has_infinity() && random.below(3) != 0
