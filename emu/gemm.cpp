@@ -12,10 +12,18 @@ namespace {
 /// Evaluates a plan for one output by the scalar definition.
 class ScalarSum {
 public:
-    ScalarSum(const GemmTask& task, std::span<const Operand> a, std::span<const Operand> b) : task_(task), a_(a), b_(b) {}
+    ScalarSum(const GemmTask& task, std::span<const Operand> a, std::span<const Operand> b, SumObserver* observer = nullptr)
+        : task_(task), a_(a), b_(b), observer_(observer) {}
 
     std::uint64_t operator()(const Plan& plan) const {
-        if (plan.kind == Plan::Kind::walk) return walk(plan);
+        if (observer_ != nullptr) observer_->begin(plan);
+        const std::uint64_t value = plan.kind == Plan::Kind::walk ? walk(plan) : merge(plan);
+        if (observer_ != nullptr) observer_->end(value);
+        return value;
+    }
+
+private:
+    std::uint64_t merge(const Plan& plan) const {
         const bool reverse = plan.merge.order == Merge::Order::last_to_first;
         std::uint64_t sum = 0;
         bool first = !plan.merge.from_zero;
@@ -25,16 +33,18 @@ public:
             sum = first ? part : add(sum, part);
             first = false;
             if (plan.merge.sums == Merge::Precision::result) sum = rounded(sum);
+            if (observer_ != nullptr) observer_->merged(part, sum);
         }
         return sum;
     }
 
-private:
     std::uint64_t walk(const Plan& plan) const {
         std::uint64_t acc = 0;
         for (const auto& [begin, end] : plan.ranges) {
             const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end - begin);
-            acc = dot_walk(task_.rule, task_.instruction_k, a_.subspan(first, count), b_.subspan(first, count), acc);
+            const auto a = a_.subspan(first, count), b = b_.subspan(first, count);
+            acc = observer_ != nullptr ? dot_walk(task_.rule, task_.instruction_k, a, b, acc, begin, *observer_)
+                                       : dot_walk(task_.rule, task_.instruction_k, a, b, acc);
         }
         return acc;
     }
@@ -54,6 +64,7 @@ private:
 
     const GemmTask& task_;
     std::span<const Operand> a_, b_;
+    SumObserver* observer_;
 };
 
 }  // namespace
@@ -84,6 +95,18 @@ Tensor gemm_accumulators_scalar(const GemmTask& task) {
         }
     });
     return out;
+}
+
+std::uint64_t observe_accumulator(const GemmTask& task, std::int64_t row, std::int64_t col, SumObserver& observer) {
+    const std::int64_t k = task.x.cols();
+    const auto depth = static_cast<std::size_t>(k);
+    std::vector<std::uint32_t> codes(depth);
+    std::vector<Operand> a(depth), b(depth);
+    task.x.read(row * k, codes);
+    decode_a(task.rule, codes, a);
+    task.w.read(col * k, codes);
+    decode_b(task.rule, codes, b);
+    return ScalarSum(task, a, b, &observer)(task.plan);
 }
 
 }  // namespace bitreplay

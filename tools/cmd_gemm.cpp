@@ -34,19 +34,6 @@ Format format_named(const std::string& name) {
     return row->format;
 }
 
-/// Values are JSON where that parses (numbers, true, false) and words otherwise.
-Params parameters(const std::vector<std::string>& pairs) {
-    Params params;
-    for (const std::string& pair : pairs) {
-        const auto equals = pair.find('=');
-        if (equals == std::string::npos || equals == 0) throw InputError("--param " + detail::printable(pair) + ": expected name=value");
-        const std::string value = pair.substr(equals + 1);
-        const bool json = value == "true" || value == "false" || (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos);
-        params.set(pair.substr(0, equals), json ? value : nlohmann::json(value).dump());
-    }
-    return params;
-}
-
 int run(const Options& options) {
     set_threads(options.threads);
     OpRequest request{.id = "gemm", .op = "linear", .gpu = find_gpu(options.gpu), .kernel = options.kernel, .kernel_names = options.kernel_names,

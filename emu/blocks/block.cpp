@@ -123,6 +123,7 @@ OpResult LayerRun::call(const std::string& stage, const std::string& op, Inputs 
     }
     kernel.finish();
     if (op == "attention" && request.kernel.empty()) request.kernel = request_.params.text("attention", "");
+    if (request_.observe) request_.observe(stage, request);
     return function(request);
 }
 

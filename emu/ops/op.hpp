@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -28,6 +29,8 @@ struct OpRequest {
     std::map<std::string, Tensor> recorded;
     /// Which part of the (single) output is needed: first dimension and last dimension; absent means all.
     std::optional<std::vector<std::int64_t>> rows, cols;
+    /// An op made of others (a layer) calls it with each of them before it runs, and the stage's name.
+    std::function<void(const std::string& stage, const OpRequest&)> observe = {};
 
     /// The input of that name; InputError "id: missing input" otherwise.
     const Tensor& input(const std::string& name) const;

@@ -1,0 +1,194 @@
+#include "emu/identify.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "emu/compare.hpp"
+#include "emu/identify_private.hpp"
+#include "emu/io/sha256.hpp"
+#include "emu/parallel.hpp"
+#include "formats/error.hpp"
+#include "reduction_trees/recipe.hpp"
+
+namespace bitreplay {
+namespace detail {
+
+void CandidateList::add(const std::string& key, const std::string& effect, CandidateName name) {
+    ++named_;
+    const auto [place, fresh] = by_key_.emplace(key, list_.size());
+    if (fresh) list_.push_back({key, effect, {}});
+    Candidate& candidate = list_[place->second];
+    for (CandidateName& known : candidate.names) {
+        if (known.kernel != name.kernel) continue;
+        if (known.params == name.params)
+            for (std::string& gpu : name.gpus)
+                if (std::find(known.gpus.begin(), known.gpus.end(), gpu) == known.gpus.end()) known.gpus.push_back(std::move(gpu));
+        return;
+    }
+    candidate.names.push_back(std::move(name));
+}
+
+OpRequest with_candidate(const OpRequest& request, const CandidateName& name) {
+    const auto names_a_kernel = [](const std::string& key) {
+        return key == "splits" || std::any_of(recipes().begin(), recipes().end(), [&](const Recipe& recipe) { return recipe.find_param(key) != nullptr; });
+    };
+    Params params = Params::parse(name.params, "candidate", "");
+    for (const std::string& key : request.params.keys())
+        if (!names_a_kernel(key) && !params.has(key)) params.set(key, request.params.json_of(key));
+    return {.id = request.id, .op = request.op, .gpu = find_gpu(name.gpus.front()), .kernel = name.kernel, .kernel_names = {},
+            .params = std::move(params), .in = request.in, .out_format = request.out_format, .recorded = {}, .rows = request.rows, .cols = request.cols};
+}
+
+std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options, const std::function<std::string(const Gpu&)>& signature) {
+    if (!options.gpu.empty()) return {{find_gpu(options.gpu).name}};
+    std::vector<std::vector<std::string>> kinds;
+    std::map<std::string, std::size_t> by_signature;
+    for (const std::string& name : gpu_names()) {
+        const auto [place, fresh] = by_signature.emplace(signature(find_gpu(name)), kinds.size());
+        if (fresh) kinds.emplace_back();
+        kinds[place->second].push_back(name);
+    }
+    return kinds;
+}
+
+std::string describe_steps(const DotRule& rule) {
+    constexpr std::array<std::string_view, 3> selects{"", "k%4<2 ", "k%4>=2 "};
+    std::string out;
+    for (const DotStep& step : rule.steps) {
+        if (!out.empty()) out += "; ";
+        if (step.kind == DotStep::Kind::add_c) {
+            out += "add c (rne)";
+        } else if (step.kind == DotStep::Kind::fma_chain) {
+            out += "fma chain";
+        } else {
+            out += std::string(selects[static_cast<std::size_t>(step.select)]) + "L=" + std::to_string(step.block) + " F=" + std::to_string(step.align_bits) +
+                   (step.rounding == Rounding::nearest_even ? " rne" : " rz") + " keep " + std::to_string(step.keep);
+        }
+    }
+    return out;
+}
+
+Score score(const RecordedOutput& recorded, const Tensor& actual) {
+    if (!(recorded.values.format() == actual.format()) || recorded.values.size() != actual.size())
+        throw InputError("computed " + describe(actual) + ", recorded " + describe(recorded.values));
+    const Comparison c = compare(recorded.values, actual.reshape(recorded.values.shape()), {.max_first = 0, .any_nan_equals_any_nan = !recorded.exact_nan});
+    return {c.compared, c.different};
+}
+
+}  // namespace detail
+
+namespace {
+
+using detail::Candidate;
+using detail::Score;
+
+constexpr std::int64_t wrong_outputs = 3;  // a candidate is dropped once it got as many outputs wrong
+constexpr std::size_t listed = 3;          // runners-up that are compared in full
+constexpr std::size_t few = 8;             // candidates for which a digest alone is computed
+
+struct Entry {
+    const Candidate* candidate;
+    Score telling, full;
+    bool refused = false;  // the op does not run under it
+};
+
+CandidateGroup group_of(const Entry& entry) {
+    return {entry.candidate->effect, entry.candidate->names, entry.full.compared, entry.full.different};
+}
+
+/// Runs every candidate on the telling outputs until it got some wrong; a refusal (not modelled) drops it too.
+void eliminate(detail::Search& search, std::vector<Entry>& entries, const IdentifyOptions& options) {
+    if (options.progress) options.progress(std::to_string(entries.size()) + " candidates");
+    parallel_for(std::ssize(entries), 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; ++i) {
+            Entry& entry = entries[static_cast<std::size_t>(i)];
+            try {
+                for (std::size_t batch = 0; entry.telling.different < wrong_outputs; ++batch) {
+                    const Score score = search.telling(entry.candidate->names.front(), batch);
+                    if (score.compared == 0) break;
+                    entry.telling.compared += score.compared;
+                    entry.telling.different += score.different;
+                }
+            } catch (const NotModelled&) {
+                entry.refused = true;
+            }
+        }
+    });
+}
+
+/// Few candidates against a digest of the whole output.
+void compare_digests(const RecordedOp& op, std::vector<Entry>& entries, IdentifyReport& report) {
+    const RecordedOutput& recorded = op.outputs.front();
+    if (entries.size() > few)
+        throw InputError("op " + op.name + ": only a SHA-256 was recorded, and " + std::to_string(entries.size()) +
+                         " candidates differ in effect; name the GPU, kernel or parameters (at most " + std::to_string(few) + " are computed in full)");
+    report.digest = true;
+    for (Entry& entry : entries) {
+        try {
+            const OpRequest request = detail::with_candidate(op.request, entry.candidate->names.front());
+            const OpResult result = find_op(request.op)(request);
+            const Tensor& out = result.out.at(recorded.name.empty() ? result.main : recorded.name);
+            entry.full = {out.size(), sha256_hex(out.bytes()) == recorded.sha256 ? 0 : 1};
+        } catch (const NotModelled&) {
+            continue;
+        }
+        report.recorded = report.compared = entry.full.compared;
+        (entry.full.different == 0 ? report.found : report.runners_up).push_back(group_of(entry));
+    }
+    report.separation = report.runners_up.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+IdentifyReport identify(const RecordedOp& op, const IdentifyOptions& options) {
+    const std::string& kind = op.request.op;
+    std::unique_ptr<detail::Search> search;
+    if (kind == "linear" || kind == "matmul" || kind == "scaled_linear") search = detail::gemm_search(op, options);
+    if (kind == "attention") search = detail::attention_search(op, options);
+    if (kind == "reduce" || kind == "softmax" || kind == "log_softmax" || kind == "rms_norm" || kind == "layer_norm") search = detail::row_search(op, options);
+    if (search == nullptr) throw NotModelled("op " + op.name + ": identify has no candidates for op " + kind);
+    if (op.outputs.empty()) throw InputError("op " + op.name + ": nothing was recorded of its output");
+
+    IdentifyReport report;
+    report.op = op.name;
+    const detail::CandidateList list = search->candidates();
+    report.candidates = list.named();
+    const std::vector<Candidate>& candidates = list.all();
+    report.distinct = std::ssize(candidates);
+    std::vector<Entry> entries;
+    for (const Candidate& candidate : candidates) entries.push_back({&candidate, {}, {}});
+    if (!op.outputs.front().sha256.empty()) {
+        compare_digests(op, entries, report);
+        return report;
+    }
+
+    report.recorded = op.outputs.front().values.size();
+    eliminate(*search, entries, options);
+    std::erase_if(entries, [](const Entry& entry) { return entry.refused; });
+    // Survivors first, then the closest: fewest wrong, and of those that died as late as possible.
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry& x, const Entry& y) {
+        const auto rank = [](const Entry& e) { return std::pair(e.telling.different == 0 ? 0 : e.telling.different, -e.telling.compared); };
+        return rank(x) < rank(y);
+    });
+    std::vector<Entry*> rejected;
+    for (Entry& entry : entries) {
+        const bool survivor = entry.telling.different == 0;
+        if (!survivor && rejected.size() >= listed) break;
+        if (options.progress) options.progress("comparing " + entry.candidate->names.front().kernel + " " + entry.candidate->names.front().params);
+        entry.full = search->full(entry.candidate->names.front());
+        if (entry.full.different == 0) {
+            report.compared = entry.full.compared;
+            report.found.push_back(group_of(entry));
+        } else {
+            rejected.push_back(&entry);
+        }
+    }
+    std::stable_sort(rejected.begin(), rejected.end(), [](const Entry* x, const Entry* y) { return x->full.different < y->full.different; });
+    for (const Entry* entry : rejected) report.runners_up.push_back(group_of(*entry));
+    if (report.found.empty() && !report.runners_up.empty()) report.compared = report.runners_up.front().compared;
+    if (!report.runners_up.empty()) report.separation = report.runners_up.front().different;
+    return report;
+}
+
+}  // namespace bitreplay
