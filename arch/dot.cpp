@@ -36,9 +36,8 @@ constexpr std::size_t max_block = 64;  // the loader allows no larger block
 
 /// Reports nothing, at no cost.
 struct Unwatched {
-    void fused(const DotStep&, const Format&, std::uint64_t, std::uint64_t) const noexcept {}
     template <class Terms>
-    void fused(const DotStep&, const Format&, std::uint64_t, std::uint64_t, int, std::int64_t, const Terms&) const noexcept {}
+    void fused(std::span<const std::size_t>, DotEvent, const Terms&) const noexcept {}
     void plain(const DotStep&, const Format&, std::uint64_t, std::uint64_t, std::uint64_t) const noexcept {}
 };
 
@@ -47,19 +46,19 @@ struct Watched {
     DotObserver& observer;
     std::int64_t first, last;
 
-    /// NaN or infinity decided.
-    void fused(const DotStep& step, const Format& c_format, std::uint64_t c, std::uint64_t d) const {
-        observer.step({step, first, last, c_format, c, 0, d, true, 0, {}, 0});
-    }
     /// terms(emit) calls emit(index or -1, term) for the accumulator and the products.
     template <class Terms>
-    void fused(const DotStep& step, const Format& c_format, std::uint64_t c, std::uint64_t d, int top, std::int64_t sum, const Terms& terms) const {
+    void fused(std::span<const std::size_t> index, DotEvent event, const Terms& terms) const {
+        const bool run = event.step.select == DotStep::Select::all && !index.empty();
+        event.first = run ? first + static_cast<std::int64_t>(index.front()) : first;
+        event.last = run ? first + static_cast<std::int64_t>(index.back()) + 1 : last;
         std::array<DotTerm, max_block + 1> list;
         std::size_t count = 0;
         terms([&](std::int64_t k, const Term& term) {
-            list[count++] = {k < 0 ? k : first + k, term.significand, term.exponent, term.fraction_bits, align(term, top, step.align_bits)};
+            list[count++] = {k < 0 ? k : first + k, term.significand, term.exponent, term.fraction_bits, align(term, event.top, event.step.align_bits)};
         });
-        observer.step({step, first, last, c_format, c, 0, d, false, top, {list.data(), count}, sum});
+        event.terms = {list.data(), count};
+        observer.step(event);
     }
     void plain(const DotStep& step, const Format& c_format, std::uint64_t c, std::uint64_t addend, std::uint64_t d) const {
         observer.step({step, first, last, c_format, c, addend, d, false, 0, {}, 0});
@@ -100,7 +99,7 @@ struct FusedDot {
         }
         if (nan || plus || minus) {
             const std::uint64_t special = nan || (plus && minus) ? d.canonical_nan() : (minus ? d.sign_mask() : 0) | d.infinity();
-            watch.fused(step, c_format, c, special);
+            watch.fused(index, {step, 0, 0, c_format, c, 0, special, true, 0, {}, 0}, [](const auto&) {});
             return special;
         }
 
@@ -112,7 +111,7 @@ struct FusedDot {
         for (const std::size_t k : index) sum += align(product(k), top, step.align_bits);
         const Exact exact{sum < 0, static_cast<Uint128>(std::abs(sum)), top - step.align_bits};
         const std::uint64_t result = round_pack(d, exact, {step.rounding, Overflow::infinity, step.keep});
-        watch.fused(step, c_format, c, result, top, sum, [&](const auto& emit) {
+        watch.fused(index, {step, 0, 0, c_format, c, 0, result, false, top, {}, sum}, [&](const auto& emit) {
             emit(std::int64_t{-1}, c_term);
             for (const std::size_t k : index) emit(static_cast<std::int64_t>(k), product(k));
         });

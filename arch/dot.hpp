@@ -35,7 +35,7 @@ struct DotTerm {
 /// One step as it was executed.
 struct DotEvent {
     const DotStep& step;
-    std::int64_t first, last;         ///< products [first, last) of the walk that the instruction reads
+    std::int64_t first, last;         ///< products [first, last) of the walk: those of a fused step, or else the instruction's
     Format c_format;
     std::uint64_t c;                  ///< the accumulator before
     std::uint64_t addend;             ///< add_c: what is added to it, a code of rule.types.c

@@ -59,6 +59,9 @@ std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options, 
 /// Steps of an instruction in one line: "L=16 F=25 rz keep 23".
 std::string describe_steps(const DotRule& rule);
 
+/// How a GPU launches the kernel of a row reduction, in one line: equal for GPUs that add in the same order.
+std::string describe_launch(const Gpu& gpu, const OpRequest& request);
+
 /// Compares the values at out[rows][:, cols] with what was recorded there.
 Score score(const RecordedOutput& recorded, const Tensor& actual);
 

@@ -119,19 +119,8 @@ public:
     }
 
     CandidateList candidates() override {
-        const Tensor& x = op_.request.input("x");
         const bool reduces = op_.request.op == "reduce";
-        const auto launch = [&](const Gpu& gpu) {
-            std::string out = "special functions of " + (gpu.mufu ? gpu.mufu->table : std::string("none"));
-            // The other kernels are launched alike on every GPU.
-            if (!reduces && op_.request.op != "rms_norm") return out;
-            const bool widened = !reduces || op_.request.params.text("fn", "") == "mean_sq" || op_.request.params.text("fn", "") == "logsumexp";
-            const int width = widened || x.format() == fp32 ? 4 : 8;
-            if (x.rows() < 1 || x.cols() < 1) return out;
-            const TorchReduce shape = torch_reduce({x.rows(), x.cols(), width, gpu.multiprocessors, gpu.threads_per_multiprocessor});
-            return out + ", block " + std::to_string(shape.block_x) + " x " + std::to_string(shape.block_y) + (shape.split_y ? " on one row" : "") + ", " +
-                   std::to_string(shape.ctas) + (shape.ctas == 1 ? " block" : " blocks") + " a row" + (shape.vectorised ? ", loads of " + std::to_string(width) : "");
-        };
+        const auto launch = [&](const Gpu& gpu) { return describe_launch(gpu, op_.request); };
         CandidateList list;
         for (const auto& gpus : gpu_kinds(options_, launch)) {
             const std::string order = launch(find_gpu(gpus.front()));
@@ -157,6 +146,20 @@ private:
 };
 
 }  // namespace
+
+std::string describe_launch(const Gpu& gpu, const OpRequest& request) {
+    const Tensor& x = request.input("x");
+    std::string out = "special functions of " + (gpu.mufu ? gpu.mufu->table : std::string("none"));
+    // The other kernels are launched alike on every GPU.
+    const bool reduces = request.op == "reduce";
+    if ((!reduces && request.op != "rms_norm") || x.rows() < 1 || x.cols() < 1) return out;
+    const std::string function = request.params.text("fn", "");
+    const bool widened = !reduces || function == "mean_sq" || function == "logsumexp";
+    const int width = widened || x.format() == fp32 ? 4 : 8;
+    const TorchReduce shape = torch_reduce({x.rows(), x.cols(), width, gpu.multiprocessors, gpu.threads_per_multiprocessor});
+    return out + ", block " + std::to_string(shape.block_x) + " x " + std::to_string(shape.block_y) + (shape.split_y ? " on one row" : "") + ", " +
+           std::to_string(shape.ctas) + (shape.ctas == 1 ? " block" : " blocks") + " a row" + (shape.vectorised ? ", loads of " + std::to_string(width) : "");
+}
 
 std::unique_ptr<Search> attention_search(const RecordedOp& op, const IdentifyOptions& options) { return std::make_unique<AttentionSearch>(op, options); }
 

@@ -113,8 +113,7 @@ public:
             element_cols_ = {element->second};
         }
         OpRequest found = request(op, i);
-        const bool claims = !op.kernel.empty() || !op.kernel_names.empty();
-        if (stage.empty()) return {op.id, std::move(found), outputs(op, ""), claims};
+        if (stage.empty()) return {op.id, "", std::move(found), outputs(op, "")};
 
         std::optional<OpRequest> reached;
         struct Stop {};  // the rest of the layer need not run
@@ -131,8 +130,7 @@ public:
         std::vector<RecordedOutput> out = outputs(op, stage);
         reached->rows = element ? std::optional(std::vector{element->first}) : out.empty() ? std::nullopt : out.front().rows;
         reached->cols = element ? std::optional(std::vector{element->second}) : out.empty() ? std::nullopt : out.front().cols;
-        const bool stage_claims = !reached->kernel.empty() || !reached->kernel_names.empty();
-        return {op.id + "." + stage, std::move(*reached), std::move(out), stage_claims};
+        return {op.id + "." + stage, stage, std::move(*reached), std::move(out)};
     }
 
 private:
@@ -154,7 +152,8 @@ private:
             RecordedOutput recorded{.name = stage.empty() ? output : "", .values = Tensor(fp32, {0}), .sha256 = expect.sha256,
                                     .exact_nan = expect.exact_nan, .rows = expect.rows, .cols = expect.cols};
             if (expect.sha256.empty()) recorded.values = tensors_.get(expect.tensor);
-            out.push_back(std::move(recorded));
+            const bool main = output != "lse";  // the only op of several outputs of which one is the main one is attention
+            out.insert(main ? out.begin() : out.end(), std::move(recorded));
         }
         return out;
     }

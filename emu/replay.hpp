@@ -64,9 +64,9 @@ struct RecordedOutput {
 /// One op of a manifest, or one stage of a layer, ready to run.
 struct RecordedOp {
     std::string name;                     ///< "q_proj", or "layer.down" for a stage
+    std::string stage;                    ///< "down", or ""
     OpRequest request;                    ///< rows and cols say what was sampled; inputs may hold that part only
-    std::vector<RecordedOutput> outputs;  ///< what was recorded of its outputs, main one first
-    bool claims_kernel;                   ///< the manifest says which kernel ran
+    std::vector<RecordedOutput> outputs;  ///< what was recorded of its outputs, the main one first
 };
 
 /// The names that recorded_op knows: every op with an "expect", and for a layer its stages.

@@ -32,6 +32,7 @@ struct FlashProblem {
     int instruction_k;
     FlashMath math;
     std::uint32_t scale, scale_log2;
+    FlashObserver* observer;  ///< or nullptr
     bool partial;  ///< the rows are parts of a split: an empty sum has log-sum-exp -inf, else +inf
 };
 
