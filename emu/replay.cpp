@@ -222,7 +222,7 @@ private:
         // A single sampled output that nothing else needs: only those elements are computed.
         const auto single = op.expect.find("");
         const bool feeds = std::any_of(op.out.begin(), op.out.end(), [&](const auto& item) { return consumed_.contains(item.second); });
-        if (op.expect.size() == 1 && single != op.expect.end() && !feeds) {
+        if (op.expect.size() == 1 && single != op.expect.end() && !feeds && !options_.ran) {
             out.rows = single->second.rows;
             out.cols = single->second.cols;
         }
@@ -278,7 +278,11 @@ private:
         }
         OpResult result;
         try {
-            result = function(request(op, i));
+            OpRequest asked = request(op, i);
+            std::vector<std::pair<std::string, OpRequest>> stages;
+            if (options_.ran) asked.observe = [&](const std::string& stage, const OpRequest& at) { stages.emplace_back(stage, at); };
+            result = function(asked);
+            if (options_.ran) report_run(op, asked, stages, result);
         } catch (const InputError& error) {
             const std::string what = error.what(), prefix = manifest_.path.string() + ": ";
             throw InputError(what.starts_with(prefix) || what.find(".safetensors: ") != std::string::npos ? what : prefix + what);
@@ -298,6 +302,12 @@ private:
             else
                 report_.not_modelled.push_back({op.id + (output.empty() ? "" : "." + output), reason});
         }
+    }
+
+    void report_run(const ManifestOp& op, const OpRequest& asked, const std::vector<std::pair<std::string, OpRequest>>& stages, const OpResult& result) const {
+        for (const auto& [stage, at] : stages)
+            if (const auto out = result.out.find(stage); out != result.out.end()) options_.ran(op.id + "." + stage, at, {{"", out->second}});
+        if (stages.empty()) options_.ran(op.id, asked, result.out);
     }
 
     /// Why an output was not computed; empty if it was.
@@ -400,6 +410,8 @@ Tensor sampled(const Tensor& whole, const std::optional<std::vector<std::int64_t
 }
 
 ReplayReport replay(const Manifest& manifest, const ReplayOptions& options) { return Replay(manifest, options).run(); }
+
+Tensor load_tensor(const Manifest& manifest, const std::string& name) { return Tensors(manifest).get(name); }
 
 std::vector<std::string> recorded_op_names(const Manifest& manifest) {
     std::vector<std::string> out;

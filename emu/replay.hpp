@@ -16,6 +16,9 @@ struct ReplayOptions {
     std::size_t max_first = 5;        ///< differences listed per check
     /// Called before each op: its id, position and the number of ops.
     std::function<void(const std::string&, std::size_t, std::size_t)> progress;
+    /// Called after each op, and each stage of a layer, with its name ("op" or "layer.stage"), what it was asked and its
+    /// outputs. Outputs are then computed whole, whatever was sampled.
+    std::function<void(const std::string&, const OpRequest&, const std::map<std::string, Tensor>&)> ran = {};
 };
 
 /// One output compared with what was recorded.
@@ -68,6 +71,9 @@ struct RecordedOp {
     OpRequest request;                    ///< rows and cols say what was sampled; inputs may hold that part only
     std::vector<RecordedOutput> outputs;  ///< what was recorded of its outputs, the main one first
 };
+
+/// A tensor of a manifest, read or generated.
+Tensor load_tensor(const Manifest& manifest, const std::string& name);
 
 /// The names that recorded_op knows: every op with an "expect", and for a layer its stages.
 std::vector<std::string> recorded_op_names(const Manifest& manifest);

@@ -12,6 +12,7 @@ using Action = std::function<int()>;
 void add_replay(CLI::App& app, Action& action);
 void add_gemm(CLI::App& app, Action& action);
 void add_identify(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 
 }  // namespace bitreplay::tools
