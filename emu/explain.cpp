@@ -99,10 +99,12 @@ std::optional<TraceValue> expected_at(const std::vector<RecordedOutput>& outputs
     return TraceValue{out.values.format(), out.values.get(*i * width + *j)};
 }
 
-std::string text_of(const RecipeValues& values) {
+/// The parameters, without those that have their usual value.
+std::string text_of(const Recipe& recipe, const RecipeValues& values) {
     std::string out;
     for (const auto& [name, value] : values) {
-        if (name == "element_bits") continue;
+        const RecipeParam* param = recipe.find_param(name);
+        if (param == nullptr || (param->fallback && *param->fallback == value)) continue;
         const auto* word = std::get_if<std::string>(&value);
         out += " " + name + "=" + (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(value)));
     }
@@ -149,7 +151,7 @@ void trace_gemm(const OpRequest& request, Trace& trace) {
     if (row >= x.rows() || w_row >= w.rows()) request.fail("the element is outside the output");
     const GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), x.cols());
     const Format& wide = kernel.rule->types.d;
-    trace.kernel = kernel.recipe->name + text_of(kernel.values);
+    trace.kernel = kernel.recipe->name + text_of(*kernel.recipe, kernel.values);
     trace.arithmetic = kernel.rule->family + " k" + std::to_string(kernel.instruction_k) + ", " + describe_steps(*kernel.rule);
     trace.order = to_string(kernel.plan);
     const std::vector<std::int64_t> rows{row}, cols{w_row};

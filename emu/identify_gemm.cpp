@@ -205,15 +205,18 @@ private:
                 return;
             }
         });
-        for (const RecipeValues& order : distinct)
-            combine(other_params, other_values, [&](const RecipeValues& more) {
-                RecipeValues values = order;
-                values.insert(more.begin(), more.end());
-                for (const auto& kind : kinds) add(recipe, values, kind, list);
-            });
+        combine(other_params, other_values, [&](const RecipeValues& more) {
+            for (const auto& kind : kinds)
+                for (const RecipeValues& order : distinct) {
+                    RecipeValues values = order;
+                    values.insert(more.begin(), more.end());
+                    if (!add(recipe, values, kind, list)) break;
+                }
+        });
     }
 
-    void add(const Recipe& recipe, const RecipeValues& values, const std::vector<std::string>& gpus, CandidateList& list) const {
+    /// False if the GPUs have no instruction for the recipe under these values, whatever its order.
+    bool add(const Recipe& recipe, const RecipeValues& values, const std::vector<std::string>& gpus, CandidateList& list) const {
         CandidateName name{gpus, recipe.name, "{"};
         for (const auto& [key, value] : values) {
             const RecipeParam& param = *recipe.find_param(key);
@@ -227,7 +230,7 @@ private:
             const GemmKernel kernel = choose_gemm_kernel(request, x_->format(), w_->format(), x_->cols());
             const RecipeBias* bias = find_bias(*kernel.recipe, kernel.values);
             const bool with_bias = request.in.contains("bias");
-            if (with_bias && bias == nullptr) return;
+            if (with_bias && bias == nullptr) return true;
             // An instruction of several steps of one rule is a chain of shorter ones.
             std::int64_t step = kernel.instruction_k;
             std::string arithmetic = signature(*kernel.rule);
@@ -244,8 +247,9 @@ private:
                 effect += added;
             }
             list.add(key, effect, std::move(name));
+            return true;
         } catch (const NotModelled&) {
-            return;
+            return false;
         }
     }
 
@@ -258,24 +262,28 @@ private:
         const std::int64_t columns = std::min(n, std::max<std::int64_t>(1, std::min<std::int64_t>(budget / std::min<std::int64_t>(m, 64), budget)));
         final_ = {spread(m, std::max<std::int64_t>(1, budget / columns)), spread(n, columns)};
 
-        constexpr std::int64_t some_rows = 16, per_row = 16;
-        const std::vector<std::int64_t> rows = spread(m, some_rows), candidates = spread(n, 4096 / std::ssize(rows));
-        Tensor exact(fp32, {0});
-        if (recorded_.values.format() == bf16 || recorded_.values.format() == fp16 || recorded_.values.format().storage_bits() == 8) exact = unrounded(list, rows, candidates);
+        // Few columns at a time: most candidates die of the first few, and reading a column costs more than multiplying it.
+        constexpr std::int64_t some_rows = 16, per_row = 16, per_batch = 4;
+        const std::vector<std::int64_t> rows = spread(m, some_rows), cols = spread(n, 4096 / std::ssize(rows));
+        const Format& narrow = recorded_.values.format();
+        const Tensor exact = narrow.storage_bits() < 32 ? unrounded(list, rows, cols) : Tensor(fp32, {0});
+        std::vector<std::vector<std::int64_t>> by_row;
         for (std::size_t i = 0; i < rows.size(); ++i) {
-            std::vector<std::int64_t> order = candidates;
-            if (exact.size() != 0) {
-                std::vector<std::pair<double, std::int64_t>> by_distance;
-                for (std::size_t j = 0; j < candidates.size(); ++j)
-                    by_distance.emplace_back(distance(exact.get(static_cast<std::int64_t>(i * candidates.size() + j))), candidates[j]);
-                std::sort(by_distance.begin(), by_distance.end());
-                std::transform(by_distance.begin(), by_distance.end(), order.begin(), [](const auto& item) { return item.second; });
-            } else {
-                order = spread(n, per_row);
+            if (exact.size() == 0) {
+                by_row.push_back(spread(n, per_row));
+                continue;
             }
-            order.resize(std::min<std::size_t>(order.size(), per_row));
-            telling_.push_back({{rows[i]}, std::move(order)});
+            std::vector<std::pair<double, std::int64_t>> by_distance;
+            for (std::size_t j = 0; j < cols.size(); ++j) by_distance.emplace_back(distance(exact.get(static_cast<std::int64_t>(i * cols.size() + j))), cols[j]);
+            std::sort(by_distance.begin(), by_distance.end());
+            by_row.emplace_back();
+            for (std::size_t j = 0; j < std::min<std::size_t>(by_distance.size(), per_row); ++j) by_row.back().push_back(by_distance[j].second);
         }
+        for (std::int64_t first = 0; first < per_row; first += per_batch)
+            for (std::size_t i = 0; i < rows.size(); ++i) {
+                const std::int64_t last = std::min(first + per_batch, std::ssize(by_row[i]));
+                if (first < last) telling_.push_back({{rows[i]}, {by_row[i].begin() + first, by_row[i].begin() + last}});
+            }
     }
 
     Tensor unrounded(const CandidateList& list, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& cols) const {

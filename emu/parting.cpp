@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <sstream>
 
 #include "emu/explain.hpp"
 
@@ -124,10 +126,18 @@ public:
     }
 
 private:
-    /// What tells a trace from the other one.
+    /// What tells a trace from the other one: the GPU, or the words of the kernel that the other one does not have.
     static std::string side(const Trace& trace, const Trace& other) {
-        if (trace.gpu != other.gpu && trace.kernel == other.kernel) return trace.gpu;
-        return trace.gpu == other.gpu ? trace.kernel : trace.kernel + " on " + trace.gpu;
+        const auto words = [](const std::string& text) {
+            std::istringstream in(text);
+            return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+        };
+        const std::vector<std::string> others = words(other.kernel);
+        std::string out;
+        for (const std::string& word : words(trace.kernel))
+            if (std::find(others.begin(), others.end(), word) == others.end()) out += (out.empty() ? "" : " ") + word;
+        if (trace.gpu != other.gpu) out += (out.empty() ? "" : " on ") + trace.gpu;
+        return out.empty() ? trace.kernel : out;
     }
 
     /// What an event does next, for people.

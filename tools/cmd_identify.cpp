@@ -26,7 +26,8 @@ using Json = nlohmann::ordered_json;
 
 std::string text_of(const CandidateName& name) {
     std::string params;
-    for (const auto& [key, value] : Json::parse(name.params).items()) params += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
+    const Json parsed = Json::parse(name.params);
+    for (const auto& [key, value] : parsed.items()) params += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
     return fmt::format("{}{}  on {}", name.kernel, params, fmt::join(name.gpus, " "));
 }
 
