@@ -117,26 +117,42 @@ void eliminate(detail::Search& search, std::vector<Entry>& entries, const Identi
     });
 }
 
-/// Few candidates against a digest of the whole output.
+/// Whether a candidate's whole output has this SHA-256.
+bool has_digest(const RecordedOp& op, const CandidateName& name, const std::string& sha256) {
+    OpRequest request = detail::with_candidate(op.request, name);
+    request.rows.reset();
+    request.cols.reset();
+    const OpResult result = find_op(request.op)(request);
+    const std::string& output = op.outputs.front().name;
+    return sha256_hex(result.out.at(output.empty() ? result.main : output).bytes()) == sha256;
+}
+
+/// Few candidates against a digest alone.
 void compare_digests(const RecordedOp& op, std::vector<Entry>& entries, IdentifyReport& report) {
-    const RecordedOutput& recorded = op.outputs.front();
     if (entries.size() > few)
         throw InputError("op " + op.name + ": only a SHA-256 was recorded, and " + std::to_string(entries.size()) +
                          " candidates differ in effect; name the GPU, kernel or parameters (at most " + std::to_string(few) + " are computed in full)");
-    report.digest = true;
-    for (Entry& entry : entries) {
+    for (const Entry& entry : entries) {
+        CandidateGroup group = group_of(entry);
         try {
-            const OpRequest request = detail::with_candidate(op.request, entry.candidate->names.front());
-            const OpResult result = find_op(request.op)(request);
-            const Tensor& out = result.out.at(recorded.name.empty() ? result.main : recorded.name);
-            entry.full = {out.size(), sha256_hex(out.bytes()) == recorded.sha256 ? 0 : 1};
+            group.digest = has_digest(op, entry.candidate->names.front(), op.outputs.front().sha256);
         } catch (const NotModelled&) {
             continue;
         }
-        report.recorded = report.compared = entry.full.compared;
-        (entry.full.different == 0 ? report.found : report.runners_up).push_back(group_of(entry));
+        (*group.digest ? report.found : report.runners_up).push_back(std::move(group));
     }
-    report.separation = report.runners_up.empty() ? 0 : 1;
+}
+
+/// What reproduces a sample, computed in full.
+void confirm(const RecordedOp& op, const std::string& sha256, IdentifyReport& report) {
+    std::vector<CandidateGroup> found, rejected;
+    for (CandidateGroup& group : report.found) {
+        group.digest = has_digest(op, group.names.front(), sha256);
+        (*group.digest ? found : rejected).push_back(std::move(group));
+    }
+    report.found = std::move(found);
+    rejected.insert(rejected.end(), report.runners_up.begin(), report.runners_up.end());
+    report.runners_up = std::move(rejected);
 }
 
 }  // namespace
@@ -184,9 +200,21 @@ IdentifyReport identify(const RecordedOp& op, const IdentifyOptions& options) {
             rejected.push_back(&entry);
         }
     }
+    // Plainest first: what the recorded GPU can do, then the fewest parameters that are not the usual ones.
+    std::stable_sort(report.found.begin(), report.found.end(), [&](const CandidateGroup& x, const CandidateGroup& y) {
+        const auto rank = [&](const CandidateGroup& group) {
+            const bool here = std::any_of(group.names.begin(), group.names.end(), [&](const CandidateName& name) {
+                return std::find(name.gpus.begin(), name.gpus.end(), op.request.gpu.name) != name.gpus.end();
+            });
+            const auto plainest = std::min_element(group.names.begin(), group.names.end(), [](const auto& n, const auto& m) { return n.params.size() < m.params.size(); });
+            return std::pair(!here, std::count(plainest->params.begin(), plainest->params.end(), ':'));
+        };
+        return rank(x) < rank(y);
+    });
     std::stable_sort(rejected.begin(), rejected.end(), [](const Entry* x, const Entry* y) { return x->full.different < y->full.different; });
     for (const Entry* entry : rejected) report.runners_up.push_back(group_of(*entry));
     if (report.found.empty() && !report.runners_up.empty()) report.compared = report.runners_up.front().compared;
+    if (!options.sha256.empty()) confirm(op, options.sha256, report);
     if (!report.runners_up.empty()) report.separation = report.runners_up.front().different;
     return report;
 }

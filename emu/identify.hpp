@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,8 @@ struct IdentifyOptions {
     /// Outputs on which survivors and the closest rejected candidates are compared; 0: as many as take about a second
     /// each; negative: all that were recorded.
     std::int64_t max_compared = 0;
+    /// SHA-256 of the whole output, if it is known beside a sample: what reproduces the sample is then computed in full.
+    std::string sha256;
     std::function<void(const std::string&)> progress;
 };
 
@@ -33,6 +37,7 @@ struct CandidateGroup {
     std::string effect;                ///< the arithmetic and the order in one line, for people
     std::vector<CandidateName> names;  ///< the plainest first
     std::int64_t compared = 0, different = 0;
+    std::optional<bool> digest = {};   ///< whether the whole output has the recorded SHA-256, where that was checked
 };
 
 /// The outcome of a search.
@@ -40,13 +45,12 @@ struct IdentifyReport {
     std::string op;
     std::int64_t recorded = 0;     ///< outputs that were recorded
     std::int64_t compared = 0;     ///< of them, those on which every survivor was compared
-    bool digest = false;           ///< the SHA-256 of the whole output was compared instead
     std::int64_t candidates = 0;   ///< names tried
     std::int64_t distinct = 0;     ///< different in arithmetic or order
-    std::vector<CandidateGroup> found;       ///< those that reproduce every compared output
+    std::vector<CandidateGroup> found;       ///< those that reproduce every compared output, and the digest if there is one
     std::vector<CandidateGroup> runners_up;  ///< the closest of the others, on the same outputs, closest first
     /// How many of the compared outputs the closest rejected candidate gets wrong. Each of them alone rejects it. 0 if there
-    /// is no other candidate.
+    /// is no other candidate, or if only the digest rejects it.
     std::int64_t separation = 0;
     /// 0 one or more found, 1 none, as the CLI exits.
     int exit_code() const noexcept { return found.empty() ? 1 : 0; }

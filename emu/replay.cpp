@@ -108,11 +108,12 @@ public:
         need_inputs(i);
         for (std::size_t j = 0; j < i; ++j)
             if (needed_[j]) run_op(manifest_.ops[j], j);
-        if (element && stage.empty()) {
-            element_rows_ = {element->first};
-            element_cols_ = {element->second};
-        }
+        sought_ = true;
         OpRequest found = request(op, i);
+        if (element && stage.empty()) {
+            found.rows = {element->first};
+            found.cols = {element->second};
+        }
         if (stage.empty()) return {op.id, "", std::move(found), outputs(op, "")};
 
         std::optional<OpRequest> reached;
@@ -226,10 +227,6 @@ private:
             out.rows = single->second.rows;
             out.cols = single->second.cols;
         }
-        if (element_rows_) {
-            out.rows = element_rows_;
-            out.cols = element_cols_;
-        }
         const std::map<std::string, const std::vector<std::int64_t>*> sampled = sampled_inputs(op, out, i);
         for (const auto& [name, tensor] : op.in) {
             if (const auto indices = sampled.find(name); indices != sampled.end()) {
@@ -256,7 +253,7 @@ private:
     /// on for scales and bias. By input name: the indices, or nothing where a tensor comes from another op.
     std::map<std::string, const std::vector<std::int64_t>*> sampled_inputs(const ManifestOp& op, const OpRequest& request, std::size_t i) const {
         std::map<std::string, const std::vector<std::int64_t>*> out;
-        if (op.op != "linear" && op.op != "scaled_linear") return out;
+        if (sought_ || (op.op != "linear" && op.op != "scaled_linear")) return out;
         const auto pick = [&](std::initializer_list<const char*> names, const std::optional<std::vector<std::int64_t>>& indices) {
             if (!indices) return;
             for (const char* name : names) {
@@ -369,7 +366,7 @@ private:
     std::map<std::string, std::size_t> last_use_;  // last needed op that reads a name
     std::map<std::string, Tensor> computed_;
     std::set<std::string> missing_;  // outputs of ops that are not modelled
-    std::optional<std::vector<std::int64_t>> element_rows_, element_cols_;  // of the op that find() looks for
+    bool sought_ = false;            // the op asked about is the one that find() looks for: its inputs are left whole
     ReplayReport report_;
 };
 

@@ -68,7 +68,7 @@ struct RecordedOutput {
 struct RecordedOp {
     std::string name;                     ///< "q_proj", or "layer.down" for a stage
     std::string stage;                    ///< "down", or ""
-    OpRequest request;                    ///< rows and cols say what was sampled; inputs may hold that part only
+    OpRequest request;                    ///< its inputs are whole; rows and cols say what was sampled
     std::vector<RecordedOutput> outputs;  ///< what was recorded of its outputs, the main one first
 };
 

@@ -218,7 +218,7 @@ TEST_CASE("explain: two splits part where one starts a new part") {
     REQUIRE(parting.apart);
     REQUIRE(parting.summands);
     CHECK(parting.summands->first == 128);  // the first of five parts ends there
-    CHECK_THAT(parting.why, Catch::Matchers::Contains("split_k=5") && Catch::Matchers::Contains("starts a new part from +0"));
+    CHECK_THAT(parting.why, Catch::Matchers::Contains("split_k=5") && Catch::Matchers::Contains("forms the sum after part 0"));
     CHECK_FALSE(first_difference(two, explain(manifest, "it", {1, 2})).apart);
 }
 
