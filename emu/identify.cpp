@@ -159,12 +159,14 @@ void confirm(const RecordedOp& op, const std::string& sha256, IdentifyReport& re
 
 IdentifyReport identify(const RecordedOp& op, const IdentifyOptions& options) {
     const std::string& kind = op.request.op;
-    std::unique_ptr<detail::Search> search;
-    if (kind == "linear" || kind == "matmul" || kind == "scaled_linear") search = detail::gemm_search(op, options);
-    if (kind == "attention") search = detail::attention_search(op, options);
-    if (kind == "reduce" || kind == "softmax" || kind == "log_softmax" || kind == "rms_norm" || kind == "layer_norm") search = detail::row_search(op, options);
-    if (search == nullptr) throw NotModelled("op " + op.name + ": identify has no candidates for op " + kind);
+    const auto is = [&](std::initializer_list<const char*> kinds) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); };
+    const auto make = is({"linear", "matmul", "scaled_linear"})                                     ? detail::gemm_search
+                      : is({"attention"})                                                           ? detail::attention_search
+                      : is({"reduce", "softmax", "log_softmax", "rms_norm", "layer_norm"})          ? detail::row_search
+                                                                                                    : nullptr;
+    if (make == nullptr) throw NotModelled("op " + op.name + ": identify has no candidates for op " + kind);
     if (op.outputs.empty()) throw InputError("op " + op.name + ": nothing was recorded of its output");
+    const std::unique_ptr<detail::Search> search = make(op, options);
 
     IdentifyReport report;
     report.op = op.name;
