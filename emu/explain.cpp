@@ -21,26 +21,33 @@ public:
     explicit PlanTrace(const Format& format) : format_(format) {}
 
     void begin(const Plan& plan) override {
-        TraceNode node{.title = {}, .value = {format_, 0}, .steps = {}, .summands = {}, .parts = {}, .sums = {}, .facts = {}};
+        TraceNode node{
+            .title = {}, .value = {format_, 0}, .steps = {}, .summands = {}, .parts = {}, .sums = {}, .facts = {}};
         if (plan.kind == Plan::Kind::walk) {
             constexpr std::size_t most = 4;
             node.title = "walk over k";
             for (std::size_t i = 0; i < plan.ranges.size() && i < most; ++i)
                 node.title += " " + std::to_string(plan.ranges[i].begin) + ":" + std::to_string(plan.ranges[i].end);
-            if (plan.ranges.size() > most) node.title += " and " + std::to_string(plan.ranges.size() - most) + " ranges more";
+            if (plan.ranges.size() > most)
+                node.title += " and " + std::to_string(plan.ranges.size() - most) + " ranges more";
             if (plan.ranges.empty()) node.title = "an empty part";
         } else {
             const Merge& merge = plan.merge;
-            node.title = std::to_string(plan.parts.size()) + " parts added " + (merge.order == Merge::Order::last_to_first ? "last to first" : "first to last") +
-                         (merge.from_zero ? " from +0" : "") + (merge.parts == Merge::Precision::result ? ", each rounded to the output type" : "") +
-                         (merge.sums == Merge::Precision::result ? ", the sum rounded to the output type after each" : "");
+            node.title =
+                std::to_string(plan.parts.size()) + " parts added " +
+                (merge.order == Merge::Order::last_to_first ? "last to first" : "first to last") +
+                (merge.from_zero ? " from +0" : "") +
+                (merge.parts == Merge::Precision::result ? ", each rounded to the output type" : "") +
+                (merge.sums == Merge::Precision::result ? ", the sum rounded to the output type after each" : "");
         }
         open_.push_back(std::move(node));
     }
 
     void step(const DotEvent& event) override { open_.back().steps.push_back(detail::step_of(event, format_)); }
 
-    void merged(std::uint64_t part, std::uint64_t sum) override { open_.back().sums.push_back({{format_, part}, {format_, sum}}); }
+    void merged(std::uint64_t part, std::uint64_t sum) override {
+        open_.back().sums.push_back({{format_, part}, {format_, sum}});
+    }
 
     void end(std::uint64_t value) override {
         TraceNode node = std::move(open_.back());
@@ -69,11 +76,12 @@ std::pair<Tensor, Tensor> operands(const OpRequest& request, std::int64_t col) {
     return {request.input("a"), w};
 }
 
-/// The request under what the caller wants instead. A kernel by name replaces the recorded one and its parameters; parameters
-/// alone override recorded ones.
+/// The request under what the caller wants instead. A kernel by name replaces the recorded one and its parameters;
+/// parameters alone override recorded ones.
 OpRequest vary(const OpRequest& request, const TraceVariant& variant) {
     if (variant.empty()) return request;
-    CandidateName name{{variant.gpu.empty() ? request.gpu.name : variant.gpu}, variant.kernel.empty() ? request.kernel : variant.kernel,
+    CandidateName name{{variant.gpu.empty() ? request.gpu.name : variant.gpu},
+                       variant.kernel.empty() ? request.kernel : variant.kernel,
                        variant.params.empty() ? "{}" : variant.params};
     OpRequest out = detail::with_candidate(request, name);
     if (!variant.kernel.empty()) return out;
@@ -88,7 +96,8 @@ OpRequest vary(const OpRequest& request, const TraceVariant& variant) {
 std::optional<TraceValue> expected_at(const std::vector<RecordedOutput>& outputs, std::int64_t row, std::int64_t col) {
     if (outputs.empty() || !outputs.front().sha256.empty()) return std::nullopt;
     const RecordedOutput& out = outputs.front();
-    const auto position = [](const std::optional<std::vector<std::int64_t>>& kept, std::int64_t index) -> std::optional<std::int64_t> {
+    const auto position = [](const std::optional<std::vector<std::int64_t>>& kept,
+                             std::int64_t index) -> std::optional<std::int64_t> {
         if (!kept) return index;
         const auto found = std::find(kept->begin(), kept->end(), index);
         return found == kept->end() ? std::nullopt : std::optional(found - kept->begin());
@@ -122,11 +131,20 @@ std::string double_text(double value) {
 namespace detail {
 
 TraceStep step_of(const DotEvent& event, const Format& d) {
-    return {event.step, event.first, event.last, {event.c_format, event.c}, {d, event.addend}, {d, event.d}, event.special, event.top,
-            {event.terms.begin(), event.terms.end()}, event.sum};
+    return {event.step,
+            event.first,
+            event.last,
+            {event.c_format, event.c},
+            {d, event.addend},
+            {d, event.d},
+            event.special,
+            event.top,
+            {event.terms.begin(), event.terms.end()},
+            event.sum};
 }
 
-std::pair<std::int64_t, std::int64_t> row_and_column(const std::vector<std::int64_t>& element, const std::vector<std::int64_t>& shape) {
+std::pair<std::int64_t, std::int64_t> row_and_column(const std::vector<std::int64_t>& element,
+                                                     const std::vector<std::int64_t>& shape) {
     std::int64_t width = shape.empty() ? 1 : shape.back(), size = 1;
     for (const std::int64_t extent : shape) size *= extent;
     const auto outside = [&] { throw InputError("the element is outside the output " + describe(shape)); };
@@ -134,7 +152,9 @@ std::pair<std::int64_t, std::int64_t> row_and_column(const std::vector<std::int6
         if (width == 0 || element[0] >= size / width || element[1] >= width) outside();
         return {element[0], element[1]};
     }
-    if (element.size() != shape.size()) throw InputError("the element has " + std::to_string(element.size()) + " indices, the output is " + describe(shape));
+    if (element.size() != shape.size())
+        throw InputError("the element has " + std::to_string(element.size()) + " indices, the output is " +
+                         describe(shape));
     std::int64_t row = 0;
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (element[i] >= shape[i]) outside();
@@ -147,12 +167,14 @@ void trace_gemm(const OpRequest& request, Trace& trace) {
     const std::int64_t row = request.rows->front(), col = request.cols->front();
     const auto [x, w] = operands(request, col);
     const std::int64_t w_row = request.op == "matmul" ? 0 : col;
-    if (w.rank() != 2 || x.rank() < 1 || x.cols() != w.cols() || x.cols() == 0) request.fail("x is " + describe(x) + ", w is " + describe(w));
+    if (w.rank() != 2 || x.rank() < 1 || x.cols() != w.cols() || x.cols() == 0)
+        request.fail("x is " + describe(x) + ", w is " + describe(w));
     if (row >= x.rows() || w_row >= w.rows()) request.fail("the element is outside the output");
     const GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), x.cols());
     const Format& wide = kernel.rule->types.d;
     trace.kernel = kernel.recipe->name + text_of(*kernel.recipe, kernel.values);
-    trace.arithmetic = kernel.rule->family + " k" + std::to_string(kernel.instruction_k) + ", " + describe_steps(*kernel.rule);
+    trace.arithmetic =
+        kernel.rule->family + " k" + std::to_string(kernel.instruction_k) + ", " + describe_steps(*kernel.rule);
     trace.order = to_string(kernel.plan);
     const std::vector<std::int64_t> rows{row}, cols{w_row};
     const Format out = request.out_format.value_or(x.format());
@@ -165,8 +187,12 @@ void trace_gemm(const OpRequest& request, Trace& trace) {
 
 }  // namespace detail
 
-Trace explain(const Manifest& manifest, const std::string& op, const std::vector<std::int64_t>& element, const TraceVariant& variant) {
-    if (element.empty() || element.size() > 4 || std::any_of(element.begin(), element.end(), [](std::int64_t i) { return i < 0; }))
+Trace explain(const Manifest& manifest,
+              const std::string& op,
+              const std::vector<std::int64_t>& element,
+              const TraceVariant& variant) {
+    if (element.empty() || element.size() > 4 ||
+        std::any_of(element.begin(), element.end(), [](std::int64_t i) { return i < 0; }))
         throw InputError("--element: one to four indices from 0, as 3,17");
     const std::pair<std::int64_t, std::int64_t> plain{element.front(), element.size() == 1 ? 0 : element[1]};
     const auto fold = [&](const RecordedOp& found) -> std::pair<std::int64_t, std::int64_t> {
@@ -175,15 +201,23 @@ Trace explain(const Manifest& manifest, const std::string& op, const std::vector
         const std::vector<std::int64_t>& q = found.request.input("q").shape();
         if (q.size() != 4) throw InputError("op " + found.name + ": q must be [batch, heads, length, head dimension]");
         // A layer's stage is [tokens, heads * head dimension].
-        if (!found.stage.empty() && element.size() == 2) return detail::row_and_column({0, element[1] / q[3], element[0], element[1] % q[3]}, q);
+        if (!found.stage.empty() && element.size() == 2)
+            return detail::row_and_column({0, element[1] / q[3], element[0], element[1] % q[3]}, q);
         return detail::row_and_column(element, q);
     };
     const bool two = element.size() == 2;
     const RecordedOp found = recorded_op(manifest, op, two ? std::optional(plain) : std::nullopt);
     const OpRequest request = vary(found.request, variant);
     const std::string& kind = request.op;
-    Trace trace{.op = found.name, .gpu = request.gpu.name, .kernel = request.kernel, .arithmetic = {}, .order = {}, .element = element,
-                .root = {}, .result = {}, .expected = {}};
+    Trace trace{.op = found.name,
+                .gpu = request.gpu.name,
+                .kernel = request.kernel,
+                .arithmetic = {},
+                .order = {},
+                .element = element,
+                .root = {},
+                .result = {},
+                .expected = {}};
     const bool product = kind == "linear" || kind == "matmul" || kind == "scaled_linear";
     if (product) {
         if (!two) throw InputError("--element: row and column of a matrix product (leading dimensions folded)");
@@ -209,13 +243,15 @@ std::string exact_value(std::int64_t significand, int exponent) {
     magnitude >>= zeros;
     const std::string value = double_text(std::ldexp(static_cast<double>(significand), exponent));
     const std::string power = "2^" + std::to_string(exponent + zeros);
-    return (negative ? "-" : "") + (magnitude == 1 ? power : std::to_string(magnitude) + "*" + power) + " (" + value + ")";
+    return (negative ? "-" : "") + (magnitude == 1 ? power : std::to_string(magnitude) + "*" + power) + " (" + value +
+           ")";
 }
 
 std::string show(const TraceValue& value) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string hex = "0x";
-    for (int nibble = 2 * storage_bytes(value.format) - 1; nibble >= 0; --nibble) hex += digits[(value.bits >> (4 * nibble)) & 15];
+    for (int nibble = 2 * storage_bytes(value.format) - 1; nibble >= 0; --nibble)
+        hex += digits[(value.bits >> (4 * nibble)) & 15];
     if (is_nan(value.format, value.bits)) return hex + " (nan)";
     return hex + " (" + double_text(std::bit_cast<double>(convert(value.format, fp64, value.bits))) + ")";
 }

@@ -27,7 +27,11 @@ public:
         }
     }
 
-    void merged(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count, std::span<const std::uint32_t> partials) override {
+    void merged(std::int64_t to,
+                std::int64_t from,
+                std::int64_t stride,
+                std::int64_t count,
+                std::span<const std::uint32_t> partials) override {
         for (std::int64_t i = 0; i < count; ++i) {
             TraceNode &target = at(to + i * stride), source = std::move(at(from + i * stride));
             const TraceValue sum = single(partials[static_cast<std::size_t>(to + i * stride)]);
@@ -63,7 +67,12 @@ public:
 
 private:
     TraceNode& at(std::int64_t lane) {
-        return lanes_.try_emplace(lane, TraceNode{.title = {}, .value = single(0), .steps = {}, .summands = {}, .parts = {}, .sums = {}, .facts = {}}).first->second;
+        return lanes_
+            .try_emplace(
+                lane,
+                TraceNode{
+                    .title = {}, .value = single(0), .steps = {}, .summands = {}, .parts = {}, .sums = {}, .facts = {}})
+            .first->second;
     }
 
     static void name(TraceNode& node) {
@@ -73,7 +82,8 @@ private:
         else if (node.summands.empty())
             node.title = "nothing";
         else
-            node.title = "a thread's accumulator: " + std::to_string(node.summands.size()) + (node.summands.size() == 1 ? " summand" : " summands added one by one");
+            node.title = "a thread's accumulator: " + std::to_string(node.summands.size()) +
+                         (node.summands.size() == 1 ? " summand" : " summands added one by one");
         for (TraceNode& part : node.parts) name(part);
     }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <nlohmann/json.hpp>
 
 #include "emu/compare.hpp"
 #include "emu/identify_private.hpp"
@@ -23,7 +23,8 @@ void CandidateList::add(const std::string& key, const std::string& effect, Candi
         if (known.kernel != name.kernel) continue;
         if (known.params == name.params)
             for (std::string& gpu : name.gpus)
-                if (std::find(known.gpus.begin(), known.gpus.end(), gpu) == known.gpus.end()) known.gpus.push_back(std::move(gpu));
+                if (std::find(known.gpus.begin(), known.gpus.end(), gpu) == known.gpus.end())
+                    known.gpus.push_back(std::move(gpu));
         return;
     }
     candidate.names.push_back(std::move(name));
@@ -31,16 +32,34 @@ void CandidateList::add(const std::string& key, const std::string& effect, Candi
 
 OpRequest with_candidate(const OpRequest& request, const CandidateName& name) {
     const auto names_a_kernel = [](const std::string& key) {
-        return key == "splits" || std::any_of(recipes().begin(), recipes().end(), [&](const Recipe& recipe) { return recipe.find_param(key) != nullptr; });
+        // A flash-attention call's number of parts, or what it follows from.
+        return key == "splits" || key == "multiprocessors" ||
+               std::any_of(recipes().begin(), recipes().end(), [&](const Recipe& recipe) {
+                   return recipe.find_param(key) != nullptr;
+               });
     };
-    Params params = Params::parse(name.params, "candidate", "");
-    for (const std::string& key : request.params.keys())
-        if (!names_a_kernel(key) && !params.has(key)) params.set(key, request.params.json_of(key));
-    return {.id = request.id, .op = request.op, .gpu = find_gpu(name.gpus.front()), .kernel = name.kernel, .kernel_names = {},
-            .params = std::move(params), .in = request.in, .out_format = request.out_format, .recorded = {}, .rows = request.rows, .cols = request.cols};
+    // A copy of its own: the getters of Params note what was asked, and candidates run on several threads.
+    nlohmann::json params = nlohmann::json::parse(name.params);
+    const nlohmann::json recorded = nlohmann::json::parse(request.params.json());
+    for (const auto& [key, value] : recorded.items())
+        if (!names_a_kernel(key) && !params.contains(key)) params[key] = value;
+    return {.id = request.id,
+            .op = request.op,
+            .gpu = find_gpu(name.gpus.front()),
+            .kernel = name.kernel,
+            .kernel_names = {},
+            .params = Params::parse(params.dump(), "params", ""),
+            .in = request.in,
+            .out_format = request.out_format,
+            .recorded = {},
+            .rows = request.rows,
+            .cols = request.cols};
 }
 
-std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options, const std::function<std::string(const Gpu&)>& signature) {
+std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options,
+                                                const std::function<std::string(const Gpu&)>& signature) {
+    if (options.gpu.ends_with(".json"))
+        throw InputError("--gpu: identify knows the GPUs of 'bitreplay info gpus' by name, not by file");
     if (!options.gpu.empty()) return {{find_gpu(options.gpu).name}};
     std::vector<std::vector<std::string>> kinds;
     std::map<std::string, std::size_t> by_signature;
@@ -62,7 +81,8 @@ std::string describe_steps(const DotRule& rule) {
         } else if (step.kind == DotStep::Kind::fma_chain) {
             out += "fma chain";
         } else {
-            out += std::string(selects[static_cast<std::size_t>(step.select)]) + "L=" + std::to_string(step.block) + " F=" + std::to_string(step.align_bits) +
+            out += std::string(selects[static_cast<std::size_t>(step.select)]) + "L=" + std::to_string(step.block) +
+                   " F=" + std::to_string(step.align_bits) +
                    (step.rounding == Rounding::nearest_even ? " rne" : " rz") + " keep " + std::to_string(step.keep);
         }
     }
@@ -72,7 +92,9 @@ std::string describe_steps(const DotRule& rule) {
 Score score(const RecordedOutput& recorded, const Tensor& actual) {
     if (!(recorded.values.format() == actual.format()) || recorded.values.size() != actual.size())
         throw InputError("computed " + describe(actual) + ", recorded " + describe(recorded.values));
-    const Comparison c = compare(recorded.values, actual.reshape(recorded.values.shape()), {.max_first = 0, .any_nan_equals_any_nan = !recorded.exact_nan});
+    const Comparison c = compare(recorded.values,
+                                 actual.reshape(recorded.values.shape()),
+                                 {.max_first = 0, .any_nan_equals_any_nan = !recorded.exact_nan});
     return {c.compared, c.different};
 }
 
@@ -131,7 +153,8 @@ bool has_digest(const RecordedOp& op, const CandidateName& name, const std::stri
 void compare_digests(const RecordedOp& op, std::vector<Entry>& entries, IdentifyReport& report) {
     if (entries.size() > few)
         throw InputError("op " + op.name + ": only a SHA-256 was recorded, and " + std::to_string(entries.size()) +
-                         " candidates differ in effect; name the GPU, kernel or parameters (at most " + std::to_string(few) + " are computed in full)");
+                         " candidates differ in effect; name the GPU, kernel or parameters (at most " +
+                         std::to_string(few) + " are computed in full)");
     for (const Entry& entry : entries) {
         CandidateGroup group = group_of(entry);
         try {
@@ -159,11 +182,13 @@ void confirm(const RecordedOp& op, const std::string& sha256, IdentifyReport& re
 
 IdentifyReport identify(const RecordedOp& op, const IdentifyOptions& options) {
     const std::string& kind = op.request.op;
-    const auto is = [&](std::initializer_list<const char*> kinds) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); };
-    const auto make = is({"linear", "matmul", "scaled_linear"})                                     ? detail::gemm_search
-                      : is({"attention"})                                                           ? detail::attention_search
-                      : is({"reduce", "softmax", "log_softmax", "rms_norm", "layer_norm"})          ? detail::row_search
-                                                                                                    : nullptr;
+    const auto is = [&](std::initializer_list<const char*> kinds) {
+        return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    };
+    const auto make = is({"linear", "matmul", "scaled_linear"})                            ? detail::gemm_search
+                      : is({"attention"})                                                  ? detail::attention_search
+                      : is({"reduce", "softmax", "log_softmax", "rms_norm", "layer_norm"}) ? detail::row_search
+                                                                                           : nullptr;
     if (make == nullptr) throw NotModelled("op " + op.name + ": identify has no candidates for op " + kind);
     if (op.outputs.empty()) throw InputError("op " + op.name + ": nothing was recorded of its output");
     const std::unique_ptr<detail::Search> search = make(op, options);
@@ -181,19 +206,23 @@ IdentifyReport identify(const RecordedOp& op, const IdentifyOptions& options) {
         return report;
     }
 
-    report.recorded = op.outputs.front().values.size();
+    for (const RecordedOutput& output : op.outputs) report.recorded += output.values.size();
     eliminate(*search, entries, options);
     std::erase_if(entries, [](const Entry& entry) { return entry.refused; });
     // Survivors first, then the closest: fewest wrong, and of those that died as late as possible.
     std::stable_sort(entries.begin(), entries.end(), [](const Entry& x, const Entry& y) {
-        const auto rank = [](const Entry& e) { return std::pair(e.telling.different == 0 ? 0 : e.telling.different, -e.telling.compared); };
+        const auto rank = [](const Entry& e) {
+            return std::pair(e.telling.different == 0 ? 0 : e.telling.different, -e.telling.compared);
+        };
         return rank(x) < rank(y);
     });
     std::vector<Entry*> rejected;
     for (Entry& entry : entries) {
         const bool survivor = entry.telling.different == 0;
         if (!survivor && rejected.size() >= listed) break;
-        if (options.progress) options.progress("comparing " + entry.candidate->names.front().kernel + " " + entry.candidate->names.front().params);
+        if (options.progress)
+            options.progress("comparing " + entry.candidate->names.front().kernel + " " +
+                             entry.candidate->names.front().params);
         entry.full = search->full(entry.candidate->names.front());
         if (entry.full.different == 0) {
             report.compared = entry.full.compared;
@@ -208,12 +237,17 @@ IdentifyReport identify(const RecordedOp& op, const IdentifyOptions& options) {
             const bool here = std::any_of(group.names.begin(), group.names.end(), [&](const CandidateName& name) {
                 return std::find(name.gpus.begin(), name.gpus.end(), op.request.gpu.name) != name.gpus.end();
             });
-            const auto plainest = std::min_element(group.names.begin(), group.names.end(), [](const auto& n, const auto& m) { return n.params.size() < m.params.size(); });
+            const auto plainest =
+                std::min_element(group.names.begin(), group.names.end(), [](const auto& n, const auto& m) {
+                    return n.params.size() < m.params.size();
+                });
             return std::pair(!here, std::count(plainest->params.begin(), plainest->params.end(), ':'));
         };
         return rank(x) < rank(y);
     });
-    std::stable_sort(rejected.begin(), rejected.end(), [](const Entry* x, const Entry* y) { return x->full.different < y->full.different; });
+    std::stable_sort(rejected.begin(), rejected.end(), [](const Entry* x, const Entry* y) {
+        return x->full.different < y->full.different;
+    });
     for (const Entry* entry : rejected) report.runners_up.push_back(group_of(*entry));
     if (report.found.empty() && !report.runners_up.empty()) report.compared = report.runners_up.front().compared;
     if (!options.sha256.empty()) confirm(op, options.sha256, report);

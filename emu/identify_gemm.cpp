@@ -1,8 +1,9 @@
-// Candidates of matrix products: every recipe with every combination of its parameters, as the recipe's data describe them.
+// Candidates of matrix products: every recipe with every combination of its parameters, as the recipe's data describe
+// them.
 
 #include <algorithm>
-#include <cmath>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -36,11 +37,13 @@ Values values_of(const Recipe& recipe, const RecipeParam& param, const IdentifyO
     };
     for (const std::string& word : param.words) add(word);
     if (!param.words.empty()) return out;
-    const bool counts = std::any_of(recipe.layers.begin(), recipe.layers.end(), [&](const RecipeLayer& layer) { return layer.parts == param.name; });
+    const bool counts = std::any_of(recipe.layers.begin(), recipe.layers.end(), [&](const RecipeLayer& layer) {
+        return layer.parts == param.name;
+    });
     const bool deals = std::any_of(recipe.layers.begin(), recipe.layers.end(), [&](const RecipeLayer& layer) {
         return layer.parts == param.name && layer.kind == RecipeLayer::Kind::interleave;
     });
-    constexpr std::int64_t several = 128;  // a parameter with no more values than this takes all of them
+    constexpr std::int64_t several = 128;                 // a parameter with no more values than this takes all of them
     constexpr std::int64_t smallest = 16, largest = 256;  // sizes of tiles in elements of k
     if (counts && !deals) {
         for (std::int64_t n = param.low; n <= std::min(param.high, options.max_parts); ++n) add(n);
@@ -57,7 +60,9 @@ Values values_of(const Recipe& recipe, const RecipeParam& param, const IdentifyO
 }
 
 /// Calls visit(values) for every combination.
-void combine(const std::vector<const RecipeParam*>& params, const std::vector<Values>& values, const std::function<void(const RecipeValues&)>& visit) {
+void combine(const std::vector<const RecipeParam*>& params,
+             const std::vector<Values>& values,
+             const std::function<void(const RecipeValues&)>& visit) {
     std::vector<std::size_t> at(params.size(), 0);
     while (true) {
         RecipeValues chosen;
@@ -78,7 +83,8 @@ Plan plainest(Plan plan, std::int64_t step, bool result_is_accumulator) {
     if (plan.kind == Plan::Kind::walk) {
         std::vector<Range> ranges;
         for (const Range& range : plan.ranges) {
-            const bool goes_on = !ranges.empty() && ranges.back().end == range.begin && (ranges.back().end - ranges.back().begin) % step == 0;
+            const bool goes_on = !ranges.empty() && ranges.back().end == range.begin &&
+                                 (ranges.back().end - ranges.back().begin) % step == 0;
             if (goes_on)
                 ranges.back().end = range.end;
             else
@@ -86,7 +92,8 @@ Plan plainest(Plan plan, std::int64_t step, bool result_is_accumulator) {
         }
         plan.ranges = std::move(ranges);
     }
-    if (plan.kind == Plan::Kind::merge && result_is_accumulator) plan.merge.parts = plan.merge.sums = Merge::Precision::accumulator;
+    if (plan.kind == Plan::Kind::merge && result_is_accumulator)
+        plan.merge.parts = plan.merge.sums = Merge::Precision::accumulator;
     for (Plan& part : plan.parts) part = plainest(std::move(part), step, result_is_accumulator);
     return plan;
 }
@@ -99,7 +106,8 @@ std::string shortened(const std::string& text) {
 /// A matrix product given as x [M, K] and w [N, K] and its epilogue's inputs.
 class GemmSearch : public Search {
 public:
-    GemmSearch(const RecordedOp& op, const IdentifyOptions& options) : recorded_(op.outputs.front()), options_(options), request_(plain(op.request)) {
+    GemmSearch(const RecordedOp& op, const IdentifyOptions& options)
+        : recorded_(op.outputs.front()), options_(options), request_(plain(op.request)) {
         x_ = &request_.input("x");
         w_ = &request_.input("w");
         if (w_->rank() != 2 || x_->rank() < 1 || x_->cols() != w_->cols() || x_->cols() == 0)
@@ -107,8 +115,8 @@ public:
         rows_ = request_.rows ? *request_.rows : all(x_->rows());
         cols_ = request_.cols ? *request_.cols : all(w_->rows());
         if (recorded_.sha256.empty() && recorded_.values.size() != std::ssize(rows_) * std::ssize(cols_))
-            throw InputError("op " + op.name + ": computed [" + std::to_string(rows_.size()) + ", " + std::to_string(cols_.size()) + "], recorded " +
-                             describe(recorded_.values));
+            throw InputError("op " + op.name + ": computed [" + std::to_string(rows_.size()) + ", " +
+                             std::to_string(cols_.size()) + "], recorded " + describe(recorded_.values));
         if (recorded_.sha256.empty()) request_.out_format = recorded_.values.format();
     }
 
@@ -172,7 +180,8 @@ private:
 
     static std::string signature(const DotRule& rule) {
         std::string out = describe_steps(rule);
-        for (const Format* format : {&rule.types.d, &rule.types.a, &rule.types.b, &rule.types.c, &rule.unit_a, &rule.unit_b})
+        for (const Format* format :
+             {&rule.types.d, &rule.types.a, &rule.types.b, &rule.types.c, &rule.unit_a, &rule.unit_b})
             out += " " + std::string(named(*format).name);
         return out;
     }
@@ -216,12 +225,16 @@ private:
     }
 
     /// False if the GPUs have no instruction for the recipe under these values, whatever its order.
-    bool add(const Recipe& recipe, const RecipeValues& values, const std::vector<std::string>& gpus, CandidateList& list) const {
+    bool add(const Recipe& recipe,
+             const RecipeValues& values,
+             const std::vector<std::string>& gpus,
+             CandidateList& list) const {
         CandidateName name{gpus, recipe.name, "{"};
         for (const auto& [key, value] : values) {
             const RecipeParam& param = *recipe.find_param(key);
-            const bool usual = (param.fallback && *param.fallback == value) ||
-                               (param.fallback_bits != 0 && RecipeValue{param.fallback_bits / x_->format().storage_bits()} == value);
+            const bool usual =
+                (param.fallback && *param.fallback == value) ||
+                (param.fallback_bits != 0 && RecipeValue{param.fallback_bits / x_->format().storage_bits()} == value);
             if (!usual) name.params += (name.params.size() == 1 ? "\"" : ",\"") + key + "\":" + json(value);
         }
         name.params += "}";
@@ -235,14 +248,17 @@ private:
             std::int64_t step = kernel.instruction_k;
             std::string arithmetic = signature(*kernel.rule);
             const DotStep& only = kernel.rule->steps.front();
-            if (kernel.rule->steps.size() == 1 && only.kind == DotStep::Kind::fused_dot && only.from == DotStep::From::c && step % only.block == 0)
+            if (kernel.rule->steps.size() == 1 && only.kind == DotStep::Kind::fused_dot &&
+                only.from == DotStep::From::c && step % only.block == 0)
                 step = only.block;
             const bool same = request_.out_format.value_or(x_->format()) == kernel.rule->types.d;
             const std::string order = to_string(plainest(kernel.plan, step, same));
             std::string key = arithmetic + " step " + std::to_string(step) + " " + order;
-            std::string effect = describe_steps(*kernel.rule) + ", step " + std::to_string(step) + ", " + shortened(order);
+            std::string effect =
+                describe_steps(*kernel.rule) + ", step " + std::to_string(step) + ", " + shortened(order);
             if (with_bias) {
-                const char* added = bias->add == RecipeBias::Add::rounded ? ", bias after rounding" : ", bias before rounding";
+                const char* added =
+                    bias->add == RecipeBias::Add::rounded ? ", bias after rounding" : ", bias before rounding";
                 key += added;
                 effect += added;
             }
@@ -253,16 +269,20 @@ private:
         }
     }
 
-    /// Which outputs are compared. With a narrow output type most outputs are the same in any order; those tell whose unrounded
-    /// value, computed under one of the candidates, lies closest to where the rounding tips over.
+    /// Which outputs are compared. With a narrow output type most outputs are the same in any order; those tell whose
+    /// unrounded value, computed under one of the candidates, lies closest to where the rounding tips over.
     void choose_telling(const CandidateList& list) {
         const std::int64_t m = std::ssize(rows_), n = std::ssize(cols_);
         constexpr std::int64_t about_a_second = 400'000'000;  // products
-        std::int64_t budget = options_.max_compared > 0 ? options_.max_compared : options_.max_compared < 0 ? m * n : std::max<std::int64_t>(512, about_a_second / x_->cols());
-        const std::int64_t columns = std::min(n, std::max<std::int64_t>(1, std::min<std::int64_t>(budget / std::min<std::int64_t>(m, 64), budget)));
+        std::int64_t budget = options_.max_compared > 0   ? options_.max_compared
+                              : options_.max_compared < 0 ? m * n
+                                                          : std::max<std::int64_t>(512, about_a_second / x_->cols());
+        const std::int64_t columns = std::min(
+            n, std::max<std::int64_t>(1, std::min<std::int64_t>(budget / std::min<std::int64_t>(m, 64), budget)));
         final_ = {spread(m, std::max<std::int64_t>(1, budget / columns)), spread(n, columns)};
 
-        // Few columns at a time: most candidates die of the first few, and reading a column costs more than multiplying it.
+        // Few columns at a time: most candidates die of the first few, and reading a column costs more than multiplying
+        // it.
         constexpr std::int64_t some_rows = 16, per_row = 16, per_batch = 4;
         const std::vector<std::int64_t> rows = spread(m, some_rows), cols = spread(n, 4096 / std::ssize(rows));
         const Format& narrow = recorded_.values.format();
@@ -274,19 +294,24 @@ private:
                 continue;
             }
             std::vector<std::pair<double, std::int64_t>> by_distance;
-            for (std::size_t j = 0; j < cols.size(); ++j) by_distance.emplace_back(distance(exact.get(static_cast<std::int64_t>(i * cols.size() + j))), cols[j]);
+            for (std::size_t j = 0; j < cols.size(); ++j)
+                by_distance.emplace_back(distance(exact.get(static_cast<std::int64_t>(i * cols.size() + j))), cols[j]);
             std::sort(by_distance.begin(), by_distance.end());
             by_row.emplace_back();
-            for (std::size_t j = 0; j < std::min<std::size_t>(by_distance.size(), per_row); ++j) by_row.back().push_back(by_distance[j].second);
+            for (std::size_t j = 0; j < std::min<std::size_t>(by_distance.size(), per_row); ++j)
+                by_row.back().push_back(by_distance[j].second);
         }
         for (std::int64_t first = 0; first < per_row; first += per_batch)
             for (std::size_t i = 0; i < rows.size(); ++i) {
                 const std::int64_t last = std::min(first + per_batch, std::ssize(by_row[i]));
-                if (first < last) telling_.push_back({{rows[i]}, {by_row[i].begin() + first, by_row[i].begin() + last}});
+                if (first < last)
+                    telling_.push_back({{rows[i]}, {by_row[i].begin() + first, by_row[i].begin() + last}});
             }
     }
 
-    Tensor unrounded(const CandidateList& list, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& cols) const {
+    Tensor unrounded(const CandidateList& list,
+                     const std::vector<std::int64_t>& rows,
+                     const std::vector<std::int64_t>& cols) const {
         for (const Candidate& candidate : list.all()) {
             OpRequest request = with_candidate(request_, candidate.names.front());
             request.out_format = fp32;
@@ -304,21 +329,27 @@ private:
     /// How far an unrounded value is from the nearest value at which the recorded type's rounding changes.
     double distance(std::uint64_t code) const {
         const Format& narrow = recorded_.values.format();
-        const auto value = [](const Format& format, std::uint64_t bits) { return std::bit_cast<double>(convert(format, fp64, bits)); };
-        const std::uint64_t down = convert(fp32, narrow, code, {.rounding = Rounding::down}), up = convert(fp32, narrow, code, {.rounding = Rounding::up});
+        const auto value = [](const Format& format, std::uint64_t bits) {
+            return std::bit_cast<double>(convert(format, fp64, bits));
+        };
+        const std::uint64_t down = convert(fp32, narrow, code, {.rounding = Rounding::down}),
+                            up = convert(fp32, narrow, code, {.rounding = Rounding::up});
         const double x = value(fp32, code), middle = (value(narrow, down) + value(narrow, up)) / 2;
         // An exactly representable value is half a step away from both sides.
         const double d = down == up ? HUGE_VAL : std::abs(x - middle);
         return std::isnan(d) ? HUGE_VAL : d;
     }
 
-    static std::vector<std::int64_t> picked(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& positions) {
+    static std::vector<std::int64_t> picked(const std::vector<std::int64_t>& from,
+                                            const std::vector<std::int64_t>& positions) {
         std::vector<std::int64_t> out;
         for (const std::int64_t i : positions) out.push_back(from[static_cast<std::size_t>(i)]);
         return out;
     }
 
-    Score compare_part(const CandidateName& name, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& cols) const {
+    Score compare_part(const CandidateName& name,
+                       const std::vector<std::int64_t>& rows,
+                       const std::vector<std::int64_t>& cols) const {
         OpRequest request = with_candidate(request_, name);
         request.rows = picked(rows_, rows);
         request.cols = picked(cols_, cols);
@@ -327,7 +358,8 @@ private:
         part.values = Tensor(recorded_.values.format(), {std::ssize(rows), std::ssize(cols)});
         std::int64_t at = 0;
         for (const std::int64_t row : rows)
-            for (const std::int64_t col : cols) part.values.set(at++, recorded_.values.get(row * std::ssize(cols_) + col));
+            for (const std::int64_t col : cols)
+                part.values.set(at++, recorded_.values.get(row * std::ssize(cols_) + col));
         return score(part, actual);
     }
 
@@ -342,6 +374,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Search> gemm_search(const RecordedOp& op, const IdentifyOptions& options) { return std::make_unique<GemmSearch>(op, options); }
+std::unique_ptr<Search> gemm_search(const RecordedOp& op, const IdentifyOptions& options) {
+    return std::make_unique<GemmSearch>(op, options);
+}
 
 }  // namespace bitreplay::detail

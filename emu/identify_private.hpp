@@ -54,7 +54,8 @@ std::unique_ptr<Search> row_search(const RecordedOp& op, const IdentifyOptions& 
 OpRequest with_candidate(const OpRequest& request, const CandidateName& name);
 
 /// GPUs that compute candidates alike, by the signature of what matters to the op.
-std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options, const std::function<std::string(const Gpu&)>& signature);
+std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options,
+                                                const std::function<std::string(const Gpu&)>& signature);
 
 /// Steps of an instruction in one line: "L=16 F=25 rz keep 23".
 std::string describe_steps(const DotRule& rule);

@@ -27,17 +27,22 @@ struct Run {
 Run run(const Manifest& manifest) {
     Run out;
     ReplayOptions options{.stages = {}, .recorded = false, .max_first = 0, .progress = {}};
-    options.ran = [&](const std::string& name, const OpRequest& request, const std::map<std::string, Tensor>& result) { out.stages.push_back({name, request, result}); };
+    options.ran = [&](const std::string& name, const OpRequest& request, const std::map<std::string, Tensor>& result) {
+        out.stages.push_back({name, request, result});
+    };
     out.not_modelled = replay(manifest, options).not_modelled;
     return out;
 }
 
-/// Visits the elements that two tensors have in common: the same index in every dimension; with different numbers of dimensions
-/// the leading ones are folded first. Nothing if formats differ.
-void overlap(const Tensor& a, const Tensor& b, const std::function<void(const std::vector<std::int64_t>&, std::uint64_t, std::uint64_t)>& visit) {
+/// Visits the elements that two tensors have in common: the same index in every dimension; with different numbers of
+/// dimensions the leading ones are folded first. Nothing if formats differ.
+void overlap(const Tensor& a,
+             const Tensor& b,
+             const std::function<void(const std::vector<std::int64_t>&, std::uint64_t, std::uint64_t)>& visit) {
     if (!(a.format() == b.format())) return;
     if (a.rank() != b.rank()) {
-        if (a.rank() > 2 || b.rank() > 2) overlap(a.reshape({a.rows(), a.cols()}), b.reshape({b.rows(), b.cols()}), visit);
+        if (a.rank() > 2 || b.rank() > 2)
+            overlap(a.reshape({a.rows(), a.cols()}), b.reshape({b.rows(), b.cols()}), visit);
         return;
     }
     const std::size_t rank = a.rank();
@@ -70,24 +75,30 @@ Overlap count(const Tensor& a, const Tensor& b) {
 
 const Expectation* expectation(const Manifest& manifest, const std::string& name, const std::string& output) {
     for (const ManifestOp& op : manifest.ops) {
-        const std::string key = op.op == "decoder_layer" && name.starts_with(op.id + ".") ? name.substr(op.id.size() + 1) : output;
+        const std::string key =
+            op.op == "decoder_layer" && name.starts_with(op.id + ".") ? name.substr(op.id.size() + 1) : output;
         if (name != op.id && key == output) continue;
         if (const auto found = op.expect.find(key); found != op.expect.end()) return &found->second;
     }
     return nullptr;
 }
 
-/// Recorded values of an op's output by index, [row, column] with the leading dimensions folded where everything was kept.
-std::map<std::pair<std::int64_t, std::int64_t>, std::uint64_t> recorded_values(const Manifest& manifest, const std::string& name, const std::string& output) {
+/// Recorded values of an op's output by index, [row, column] with the leading dimensions folded where everything was
+/// kept.
+std::map<std::pair<std::int64_t, std::int64_t>, std::uint64_t> recorded_values(const Manifest& manifest,
+                                                                               const std::string& name,
+                                                                               const std::string& output) {
     std::map<std::pair<std::int64_t, std::int64_t>, std::uint64_t> out;
     const Expectation* expect = expectation(manifest, name, output);
     if (expect == nullptr || expect->tensor.empty()) return out;
     const Tensor values = load_tensor(manifest, expect->tensor);
-    const std::int64_t rows = expect->rows ? std::ssize(*expect->rows) : values.rows(), cols = expect->cols ? std::ssize(*expect->cols) : values.cols();
+    const std::int64_t rows = expect->rows ? std::ssize(*expect->rows) : values.rows(),
+                       cols = expect->cols ? std::ssize(*expect->cols) : values.cols();
     if (rows * cols != values.size()) return out;  // sampled in more than two dimensions
     for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < cols; ++j)
-            out[{expect->rows ? (*expect->rows)[static_cast<std::size_t>(i)] : i, expect->cols ? (*expect->cols)[static_cast<std::size_t>(j)] : j}] = values.get(i * cols + j);
+            out[{expect->rows ? (*expect->rows)[static_cast<std::size_t>(i)] : i,
+                 expect->cols ? (*expect->cols)[static_cast<std::size_t>(j)] : j}] = values.get(i * cols + j);
     return out;
 }
 
@@ -104,9 +115,11 @@ std::string joined(const std::vector<std::string>& names) {
 
 /// Facts about how a request is computed, by name: what a change can be named by.
 std::vector<std::pair<std::string, std::string>> facts(const OpRequest& request) {
-    std::vector<std::pair<std::string, std::string>> out{{"gpu", request.gpu.name}, {"kernel name", joined(request.kernel_names)}};
+    std::vector<std::pair<std::string, std::string>> out{{"gpu", request.gpu.name},
+                                                         {"kernel name", joined(request.kernel_names)}};
     try {
-        if (request.in.contains("x") && request.in.contains("w") && request.op != "rms_norm" && request.op != "layer_norm") {
+        if (request.in.contains("x") && request.in.contains("w") && request.op != "rms_norm" &&
+            request.op != "layer_norm") {
             const Tensor &x = request.input("x"), &w = request.input("w");
             const GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), x.cols());
             out.emplace_back("recipe", kernel.recipe->name);
@@ -147,10 +160,20 @@ std::vector<std::string> changes(const OpRequest& a, const OpRequest& b) {
 /// The first side's request, computed as the second side says in part.
 std::string explanation(const Stage& a, const Stage& b, const std::string& output) {
     const auto with = [&](const Gpu& gpu, const OpRequest& kernel) {
-        OpRequest out{.id = a.request.id, .op = a.request.op, .gpu = gpu, .kernel = kernel.kernel, .kernel_names = kernel.kernel_names, .params = kernel.params,
-                      .in = a.request.in, .out_format = a.request.out_format, .recorded = {}, .rows = a.request.rows, .cols = a.request.cols};
+        OpRequest out{.id = a.request.id,
+                      .op = a.request.op,
+                      .gpu = gpu,
+                      .kernel = kernel.kernel,
+                      .kernel_names = kernel.kernel_names,
+                      .params = kernel.params,
+                      .in = a.request.in,
+                      .out_format = a.request.out_format,
+                      .recorded = {},
+                      .rows = a.request.rows,
+                      .cols = a.request.cols};
         // The number of parts follows from the whole shape, unless it is given.
-        if (out.op == "attention" && out.params.integer("splits", 0, 0, INT32_MAX) == 0) out.params.set("splits", std::to_string(plan_flash(flash_call(kernel)).splits));
+        if (out.op == "attention" && out.params.integer("splits", 0, 0, INT32_MAX) == 0)
+            out.params.set("splits", std::to_string(plan_flash(flash_call(kernel)).splits));
         return out;
     };
     const auto gives = [&](const OpRequest& request) {
@@ -169,7 +192,8 @@ std::string explanation(const Stage& a, const Stage& b, const std::string& outpu
 }
 
 /// Compares one op of both sides; true if it differs.
-bool compare(const Manifest& manifest_a, const Stage& a, const Manifest& manifest_b, const Stage& b, ManifestDiff& out) {
+bool compare(
+    const Manifest& manifest_a, const Stage& a, const Manifest& manifest_b, const Stage& b, ManifestDiff& out) {
     for (const auto& [output, values] : a.out) {
         const auto other = b.out.find(output);
         if (other == b.out.end()) continue;
@@ -184,7 +208,8 @@ bool compare(const Manifest& manifest_a, const Stage& a, const Manifest& manifes
             value_a = {values.format(), x};
             value_b = {values.format(), y};
         });
-        const auto recorded_a = recorded_values(manifest_a, a.name, output), recorded_b = recorded_values(manifest_b, b.name, output);
+        const auto recorded_a = recorded_values(manifest_a, a.name, output),
+                   recorded_b = recorded_values(manifest_b, b.name, output);
         for (const auto& [index, bits] : recorded_a) {
             const auto there = recorded_b.find(index);
             if (there == recorded_b.end()) continue;
@@ -221,16 +246,21 @@ ManifestDiff diff(const Manifest& manifest_a, const Manifest& manifest_b) {
     const Run a = run(manifest_a), b = run(manifest_b);
     ManifestDiff out;
     for (const auto& [run, manifest] : {std::pair(&a, &manifest_a), std::pair(&b, &manifest_b)})
-        for (const Skipped& skipped : run->not_modelled) out.not_modelled.push_back(manifest->path.string() + ": " + skipped.id + ": " + skipped.reason);
+        for (const Skipped& skipped : run->not_modelled)
+            out.not_modelled.push_back(manifest->path.string() + ": " + skipped.id + ": " + skipped.reason);
     bool common = false;
     for (const Stage& stage : a.stages) {
-        const auto other = std::find_if(b.stages.begin(), b.stages.end(), [&](const Stage& s) { return s.name == stage.name && s.request.op == stage.request.op; });
+        const auto other = std::find_if(b.stages.begin(), b.stages.end(), [&](const Stage& s) {
+            return s.name == stage.name && s.request.op == stage.request.op;
+        });
         if (other == b.stages.end()) continue;
         common = true;
         if (compare(manifest_a, stage, manifest_b, *other, out)) return out;
         out.equal.push_back(stage.name);
     }
-    if (!common && out.not_modelled.empty()) throw InputError(manifest_a.path.string() + " and " + manifest_b.path.string() + " have no op of the same id and kind");
+    if (!common && out.not_modelled.empty())
+        throw InputError(manifest_a.path.string() + " and " + manifest_b.path.string() +
+                         " have no op of the same id and kind");
     return out;
 }
 

@@ -28,7 +28,8 @@ using Json = nlohmann::ordered_json;
 std::string text_of(const CandidateName& name) {
     std::string params;
     const Json parsed = Json::parse(name.params);
-    for (const auto& [key, value] : parsed.items()) params += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
+    for (const auto& [key, value] : parsed.items())
+        params += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
     return fmt::format("{}{}  on {}", name.kernel, params, fmt::join(name.gpus, " "));
 }
 
@@ -47,7 +48,11 @@ void print_rejected(const CandidateGroup& group) {
 
 void print(const IdentifyReport& report) {
     constexpr std::size_t listed = 4;
-    fmt::print("{}: {} outputs recorded; {} candidates tried, {} distinct in arithmetic or order\n", report.op, report.recorded, report.candidates, report.distinct);
+    fmt::print("{}: {} outputs recorded; {} candidates tried, {} distinct in arithmetic or order\n",
+               report.op,
+               report.recorded,
+               report.candidates,
+               report.distinct);
     if (report.found.empty()) fmt::print("nothing reproduces it\n");
     for (std::size_t i = 0; i < std::min(listed, report.found.size()); ++i) {
         const CandidateGroup& group = report.found[i];
@@ -60,28 +65,40 @@ void print(const IdentifyReport& report) {
         print_group(group);
     }
     if (report.found.size() > listed)
-        fmt::print("and {} more that this data cannot tell apart: more outputs would (--json lists all)\n", report.found.size() - listed);
+        fmt::print("and {} more that this data cannot tell apart: more outputs would (--json lists all)\n",
+                   report.found.size() - listed);
     if (!report.runners_up.empty()) fmt::print("closest of the rejected:\n");
     for (std::size_t i = 0; i < std::min(listed, report.runners_up.size()); ++i) print_rejected(report.runners_up[i]);
     if (report.found.empty()) return;
     if (report.runners_up.empty())
         fmt::print("separation: no other candidate\n");
     else if (report.separation > 0)
-        fmt::print("separation: {} of {} outputs tell the closest rejected candidate apart\n", report.separation, report.compared);
+        fmt::print("separation: {} of {} outputs tell the closest rejected candidate apart\n",
+                   report.separation,
+                   report.compared);
     else
         fmt::print("separation: only the SHA-256 tells the closest rejected candidate apart\n");
 }
 
 Json to_json(const CandidateGroup& group) {
     Json names = Json::array();
-    for (const CandidateName& name : group.names) names.push_back({{"kernel", name.kernel}, {"params", Json::parse(name.params)}, {"gpus", name.gpus}});
-    Json out{{"effect", group.effect}, {"names", std::move(names)}, {"compared", group.compared}, {"different", group.different}};
+    for (const CandidateName& name : group.names)
+        names.push_back({{"kernel", name.kernel}, {"params", Json::parse(name.params)}, {"gpus", name.gpus}});
+    Json out{{"effect", group.effect},
+             {"names", std::move(names)},
+             {"compared", group.compared},
+             {"different", group.different}};
     if (group.digest) out["digest"] = *group.digest;
     return out;
 }
 
 std::string to_json(const IdentifyReport& report) {
-    Json out{{"op", report.op}, {"recorded", report.recorded}, {"compared", report.compared}, {"candidates", report.candidates}, {"distinct", report.distinct}, {"separation", report.separation}};
+    Json out{{"op", report.op},
+             {"recorded", report.recorded},
+             {"compared", report.compared},
+             {"candidates", report.candidates},
+             {"distinct", report.distinct},
+             {"separation", report.separation}};
     out["found"] = Json::array();
     out["runners_up"] = Json::array();
     for (const CandidateGroup& group : report.found) out["found"].push_back(to_json(group));
@@ -96,8 +113,12 @@ int run(const Options& options) {
     IdentifyReport report;
     {
         Progress progress;
-        IdentifyOptions how{.gpu = options.gpu, .kernel = options.kernel, .fixed = {}, .max_parts = options.max_parts,
-                            .max_compared = options.all ? -1 : options.compare, .sha256 = options.sha256,
+        IdentifyOptions how{.gpu = options.gpu,
+                            .kernel = options.kernel,
+                            .fixed = {},
+                            .max_parts = options.max_parts,
+                            .max_compared = options.all ? -1 : options.compare,
+                            .sha256 = options.sha256,
                             .progress = [&](const std::string& line) { progress.show(line); }};
         const Params fixed = parameters(options.params);
         for (const std::string& key : fixed.keys()) how.fixed[key] = fixed.json_of(key);
@@ -112,24 +133,48 @@ int run(const Options& options) {
 
 void add_identify(CLI::App& app, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand("identify", "Find which GPU, kernel and parameters reproduce a recorded output");
-    command->add_option("manifest", options->manifest, "Manifest (JSON) with the inputs and the recorded output; what it says of kernels is not used")->required();
-    command->add_option("--op", options->op, "Op to identify, or LAYER.STAGE; may be left out if only one op was recorded");
+    CLI::App* command =
+        app.add_subcommand("identify", "Find which GPU, kernel and parameters reproduce a recorded output");
+    command
+        ->add_option("manifest",
+                     options->manifest,
+                     "Manifest (JSON) with the inputs and the recorded output; what it says of kernels is not used")
+        ->required();
+    command->add_option(
+        "--op", options->op, "Op to identify, or LAYER.STAGE; may be left out if only one op was recorded");
     command->add_option("--gpu", options->gpu, "Only this GPU; otherwise all, those of one arithmetic together");
     command->add_option("--kernel", options->kernel, "Only this recipe, see 'bitreplay info kernels'");
     command->add_option("--param", options->params, "A known parameter, as split_k=2; may be repeated")->take_all();
-    command->add_option("--max-parts", options->max_parts, "Largest number of parts tried (split_k, splits, slices)")->check(CLI::Range(1, 1024))->capture_default_str();
-    command->add_option("--compare", options->compare, "Outputs on which survivors and runners-up are compared; 0: about a second's worth")->check(CLI::Range(0, 1 << 30))->capture_default_str();
+    command->add_option("--max-parts", options->max_parts, "Largest number of parts tried (split_k, splits, slices)")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    command
+        ->add_option("--compare",
+                     options->compare,
+                     "Outputs on which survivors and runners-up are compared; 0: about a second's worth")
+        ->check(CLI::Range(0, 1 << 30))
+        ->capture_default_str();
     command->add_flag("--all", options->all, "Compare survivors and runners-up on every recorded output");
-    command->add_option("--sha256", options->sha256, "SHA-256 of the whole output: what reproduces the sample is then computed in full and checked against it");
-    command->add_option("--threads", options->threads, "Number of threads; 0 for all cores")->check(CLI::Range(0, 4096))->capture_default_str();
-    command->add_option("--json", options->json, "Also write the report as JSON to this file ('-': to stdout instead of the text)");
-    command->footer("Every kind of GPU arithmetic x recipe x parameters is tried (--max-parts bounds counts; sizes are powers of two, 16 to 256). Names in\n"
-                    "one group are equal in effect: same arithmetic, same order. A candidate is dropped once it got 3 outputs wrong, and the three\n"
-                    "closest of the dropped ones are compared in full. separation: how many of the compared outputs the closest of them gets wrong; each\n"
-                    "of these outputs alone refutes it.\n"
-                    "Exit codes: 0 found, 1 nothing reproduces it, 2 bad usage or input, 3 identify knows no candidates for this op.\n"
-                    "Example: bitreplay identify dump/manifest.json --op down_proj --gpu h200\n");
+    command->add_option(
+        "--sha256",
+        options->sha256,
+        "SHA-256 of the whole output: what reproduces the sample is then computed in full and checked against it");
+    command->add_option("--threads", options->threads, "Number of threads; 0 for all cores")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
+    command->add_option(
+        "--json", options->json, "Also write the report as JSON to this file ('-': to stdout instead of the text)");
+    command->footer(
+        "Every kind of GPU arithmetic x recipe x parameters is tried (--max-parts bounds counts; sizes are powers of "
+        "two, 16 to 256). Names in\n"
+        "one group are equal in effect: same arithmetic, same order. A candidate is dropped once it got 3 outputs "
+        "wrong, and the three\n"
+        "closest of the dropped ones are compared in full. separation: how many of the compared outputs the closest of "
+        "them gets wrong; each\n"
+        "of these outputs alone refutes it.\n"
+        "Exit codes: 0 found, 1 nothing reproduces it, 2 bad usage or input, 3 identify knows no candidates for this "
+        "op.\n"
+        "Example: bitreplay identify dump/manifest.json --op down_proj --gpu h200\n");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -21,18 +21,28 @@ std::int64_t truncated_terms(const TraceStep& step) {
 
 std::string term_text(const TraceStep& step, const DotTerm& term) {
     const std::string name = term.k < 0 ? "c" : fmt::format("k={}", term.k);
-    const std::string exact = exact_value(term.significand, term.exponent - term.fraction_bits), kept = exact_value(term.kept, step.top - step.rule.align_bits);
-    return exact == kept ? fmt::format("{}: {}", name, exact) : fmt::format("{}: {}, truncated to {}", name, exact, kept);
+    const std::string exact = exact_value(term.significand, term.exponent - term.fraction_bits),
+                      kept = exact_value(term.kept, step.top - step.rule.align_bits);
+    return exact == kept ? fmt::format("{}: {}", name, exact)
+                         : fmt::format("{}: {}, truncated to {}", name, exact, kept);
 }
 
 std::string step_text(const TraceStep& step, const std::string& indent, bool terms) {
     std::string out = fmt::format("{}k {}:{}  ", indent, step.first, step.last);
-    if (step.rule.kind == DotStep::Kind::add_c) return out + fmt::format("{} + {} -> {}\n", show(step.c), show(step.addend), show(step.d));
-    if (step.rule.kind == DotStep::Kind::fma_chain) return out + fmt::format("{} -> {} by fused multiply-adds\n", show(step.c), show(step.d));
+    if (step.rule.kind == DotStep::Kind::add_c)
+        return out + fmt::format("{} + {} -> {}\n", show(step.c), show(step.addend), show(step.d));
+    if (step.rule.kind == DotStep::Kind::fma_chain)
+        return out + fmt::format("{} -> {} by fused multiply-adds\n", show(step.c), show(step.d));
     if (step.special) return out + fmt::format("{} -> {}: infinity or NaN\n", show(step.c), show(step.d));
     const std::int64_t cut = truncated_terms(step);
-    out += fmt::format("c {}  e_max {}  kept to 2^{}  {} of {} terms truncated  sum {} -> {}\n", show(step.c), step.top, step.top - step.rule.align_bits, cut, step.terms.size(),
-                       exact_value(step.sum, step.top - step.rule.align_bits), show(step.d));
+    out += fmt::format("c {}  e_max {}  kept to 2^{}  {} of {} terms truncated  sum {} -> {}\n",
+                       show(step.c),
+                       step.top,
+                       step.top - step.rule.align_bits,
+                       cut,
+                       step.terms.size(),
+                       exact_value(step.sum, step.top - step.rule.align_bits),
+                       show(step.d));
     if (terms)
         for (const DotTerm& term : step.terms) out += indent + "    " + term_text(step, term) + "\n";
     return out;
@@ -60,10 +70,15 @@ void tree(std::string& out, const TraceNode& node, int level, const TraceText& h
     }
     for (std::size_t i = 0; i < node.parts.size(); ++i) {
         tree(out, node.parts[i], level + 1, how);
-        if (i < node.sums.size()) out += fmt::format("{}+ {} -> {}\n", more, show(node.sums[i].first), show(node.sums[i].second));
+        if (i < node.sums.size())
+            out += fmt::format("{}+ {} -> {}\n", more, show(node.sums[i].first), show(node.sums[i].second));
     }
-    lines(out, node.summands, more, how.terms, [&](const TraceFact& summand) { return fmt::format("{}+ element {}: {}\n", more, summand.name, show(summand.value)); });
-    lines(out, node.facts, more, how.terms, [&](const TraceFact& fact) { return fmt::format("{}{}: {}\n", more, fact.name, show(fact.value)); });
+    lines(out, node.summands, more, how.terms, [&](const TraceFact& summand) {
+        return fmt::format("{}+ element {}: {}\n", more, summand.name, show(summand.value));
+    });
+    lines(out, node.facts, more, how.terms, [&](const TraceFact& fact) {
+        return fmt::format("{}{}: {}\n", more, fact.name, show(fact.value));
+    });
     for (const TraceStep& step : node.steps) out += step_text(step, more, how.terms);
 }
 
@@ -79,7 +94,11 @@ Json facts_json(const std::vector<TraceFact>& facts) {
 
 Json step_json(const TraceStep& step) {
     constexpr std::string_view kinds[] = {"fused_dot", "add_c", "fma_chain"};
-    Json out{{"kind", kinds[static_cast<std::size_t>(step.rule.kind)]}, {"first", step.first}, {"last", step.last}, {"c", hex(step.c)}, {"d", hex(step.d)}};
+    Json out{{"kind", kinds[static_cast<std::size_t>(step.rule.kind)]},
+             {"first", step.first},
+             {"last", step.last},
+             {"c", hex(step.c)},
+             {"d", hex(step.d)}};
     if (step.rule.kind == DotStep::Kind::add_c) out["addend"] = hex(step.addend);
     if (step.rule.kind != DotStep::Kind::fused_dot || step.special) return out;
     out["e_max"] = step.top;
@@ -87,7 +106,10 @@ Json step_json(const TraceStep& step) {
     out["sum"] = step.sum;
     out["terms"] = Json::array();
     for (const DotTerm& term : step.terms)
-        out["terms"].push_back({{"k", term.k}, {"significand", term.significand}, {"exponent", term.exponent - term.fraction_bits}, {"kept", term.kept}});
+        out["terms"].push_back({{"k", term.k},
+                                {"significand", term.significand},
+                                {"exponent", term.exponent - term.fraction_bits},
+                                {"kept", term.kept}});
     return out;
 }
 
@@ -109,7 +131,12 @@ Json node_json(const TraceNode& node) {
 }
 
 Json trace_json(const Trace& trace) {
-    Json out{{"op", trace.op}, {"element", trace.element}, {"gpu", trace.gpu}, {"kernel", trace.kernel}, {"arithmetic", trace.arithmetic}, {"order", trace.order},
+    Json out{{"op", trace.op},
+             {"element", trace.element},
+             {"gpu", trace.gpu},
+             {"kernel", trace.kernel},
+             {"arithmetic", trace.arithmetic},
+             {"order", trace.order},
              {"result", value_json(trace.result)}};
     if (trace.expected) out["expected"] = value_json(*trace.expected);
     out["root"] = node_json(trace.root);
@@ -124,7 +151,10 @@ std::string cut(const std::string& text) {
 std::string head(const Trace& trace) {
     std::string out = fmt::format("{} on {}\n", trace.kernel, trace.gpu);
     if (!trace.arithmetic.empty()) out += fmt::format("  instruction  {}\n", trace.arithmetic);
-    out += fmt::format("  order        {}\n  sum          {}\n  result       {}\n", cut(trace.order), show(trace.root.value), show(trace.result));
+    out += fmt::format("  order        {}\n  sum          {}\n  result       {}\n",
+                       cut(trace.order),
+                       show(trace.root.value),
+                       show(trace.result));
     return out;
 }
 
@@ -132,7 +162,8 @@ std::string place(const Trace& trace) { return fmt::format("{} [{}]", trace.op, 
 
 std::string recorded(const Trace& trace) {
     if (!trace.expected) return "no output was recorded there\n";
-    return fmt::format("recorded {}: {}\n", show(*trace.expected), *trace.expected == trace.result ? "equal" : "DIFFERENT");
+    return fmt::format(
+        "recorded {}: {}\n", show(*trace.expected), *trace.expected == trace.result ? "equal" : "DIFFERENT");
 }
 
 void dot_node(std::string& out, const TraceNode& node, int depth, int& count, int parent) {
@@ -146,7 +177,8 @@ void dot_node(std::string& out, const TraceNode& node, int depth, int& count, in
     out += fmt::format("  n{} [label=\"{}\\n{}\"];\n", id, label, show(node.value));
     if (parent >= 0) out += fmt::format("  n{} -> n{};\n", id, parent);
     if (depth == 0 && !node.parts.empty()) {
-        out += fmt::format("  n{0} [label=\"{1} parts\", shape=plaintext];\n  n{0} -> n{2};\n", count, node.parts.size(), id);
+        out += fmt::format(
+            "  n{0} [label=\"{1} parts\", shape=plaintext];\n  n{0} -> n{2};\n", count, node.parts.size(), id);
         ++count;
         return;
     }
@@ -161,13 +193,22 @@ std::string to_text(const Trace& trace, const TraceText& how) {
     return out;
 }
 
-std::string to_json(const Trace& trace) { return trace_json(trace).dump(1, ' ', true, Json::error_handler_t::replace) + "\n"; }
+std::string to_json(const Trace& trace) {
+    return trace_json(trace).dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+}
 
 std::string to_text(const Trace& a, const Trace& b, const Parting& parting) {
     std::string out = place(a) + "\n" + head(a) + head(b) + recorded(a);
     if (!parting.apart) return out + "both compute the same values in the same order\n";
     out += fmt::format("first difference: {}\n  {}\n", parting.where, parting.why);
-    if (parting.a && parting.b) out += fmt::format("  after it: {} on {} has {}; {} on {} has {}\n", a.kernel, a.gpu, show(*parting.a), b.kernel, b.gpu, show(*parting.b));
+    if (parting.a && parting.b)
+        out += fmt::format("  after it: {} on {} has {}; {} on {} has {}\n",
+                           a.kernel,
+                           a.gpu,
+                           show(*parting.a),
+                           b.kernel,
+                           b.gpu,
+                           show(*parting.b));
     if (a.result == b.result) out += "  the output is the same all the same\n";
     return out;
 }
@@ -187,7 +228,11 @@ std::string to_json(const Trace& a, const Trace& b, const Parting& parting) {
 }
 
 std::string to_dot(const Trace& trace, int depth) {
-    std::string out = fmt::format("digraph sum {{\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n  label=\"{}, {} on {}\";\n", place(trace), trace.kernel, trace.gpu);
+    std::string out = fmt::format(
+        "digraph sum {{\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n  label=\"{}, {} on {}\";\n",
+        place(trace),
+        trace.kernel,
+        trace.gpu);
     int count = 0;
     dot_node(out, trace.root, depth, count, -1);
     return out + "}\n";

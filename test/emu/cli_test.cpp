@@ -57,6 +57,9 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
     const std::string x = R"("x": {"synthetic": "splitmix64-ih4", "seed": 1, "exp2": 0, "dtype": "bf16", "shape": [3, 64]})";
     const std::string product = write(folder / "product.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x + R"(, "w": {"synthetic": "splitmix64-ih4",
         "seed": 2, "exp2": 0, "dtype": "bf16", "shape": [5, 64]}}, "ops": [{"id": "it", "op": "linear", "in": {"x": "x", "w": "w"}, "kernel": "single_walk"}]})").string();
+    const std::string recorded = write(folder / "recorded.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x + R"(, "w": {"synthetic": "splitmix64-ih4",
+        "seed": 2, "exp2": 0, "dtype": "bf16", "shape": [5, 64]}}, "ops": [{"id": "it", "op": "linear", "in": {"x": "x", "w": "w"}, "expect": {"sha256": ")" +
+        std::string(64, '0') + "\"}}]}").string();
     const std::string silu = write(folder / "silu.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x +
         R"(}, "ops": [{"id": "it", "op": "unary", "in": {"x": "x"}, "params": {"fn": "silu"}, "expect": {"sha256": ")" + std::string(64, '0') + "\"}}]}").string();
     const Mistake mistakes[] = {
@@ -77,7 +80,8 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
         {"identify absent.json", 2, "absent.json: cannot be opened"},
         {"identify " + cut, 2, "not JSON"},
         {"identify " + product + " --op nothing", 2, "no op is called"},
-        {"identify " + product + " --gpu h300", 3, "unknown GPU"},
+        {"identify " + recorded + " --gpu h300", 3, "unknown GPU"},
+        {"identify " + recorded, 2, "only a SHA-256 was recorded"},
         {"identify " + product + " --param split_k", 2, "expected name=value"},
         {"identify " + product, 2, "0 ops have an"},
         {"identify " + product + " --op it", 2, "nothing was recorded"},

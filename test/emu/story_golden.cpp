@@ -1,4 +1,5 @@
-// The user story of README.md, on outputs of a GPU: a run with a batch of eight prompts is passed off as a run with one.
+// The user story of README.md, on outputs of a GPU: a run with a batch of eight prompts is passed off as a run with
+// one.
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -42,11 +43,16 @@ TEST_CASE("story: identify names the split that the batch of eight ran, not the 
     CHECK(nvjet);
     CHECK(report.at("separation").get<int>() >= 1);
     // The claimed kernel with its claimed split is not among the candidates that are left.
-    CHECK(json_of("identify " + file("batch8_as_batch1.claim.json") + " --kernel cublas.nvjet --param split_k=5 --gpu h200", 1).at("found").empty());
+    CHECK(json_of(
+              "identify " + file("batch8_as_batch1.claim.json") + " --kernel cublas.nvjet --param split_k=5 --gpu h200",
+              1)
+              .at("found")
+              .empty());
 }
 
 TEST_CASE("story: explain shows where the first differing element parts from the claim") {
-    const auto explained = json_of("explain " + file("batch8_as_batch1.claim.json") + " --element 0,161 --against-param split_k=3", 0);
+    const auto explained =
+        json_of("explain " + file("batch8_as_batch1.claim.json") + " --element 0,161 --against-param split_k=3", 0);
     CHECK(explained.at("a").at("result").at("bits") == "0x355e");
     CHECK(explained.at("a").at("expected").at("bits") == "0x355d");
     CHECK(explained.at("b").at("result").at("bits") == "0x355d");
