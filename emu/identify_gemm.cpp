@@ -191,25 +191,28 @@ private:
         for (const auto& [name, value] : options_.fixed)
             if (recipe.find_param(name) == nullptr) return;
         const int element_bits = x_->format().storage_bits();
-        std::set<std::string> shaping;  // parameters that the order depends on
-        for (const RecipeLayer& layer : recipe.layers) {
-            shaping.insert({layer.parts, layer.size});
-            for (const auto& [name, value] : layer.when) shaping.insert(name);
-        }
+        // What does not touch the order: the instruction, and what only says how a bias is added.
+        const auto shapes = [&](const RecipeParam& param) {
+            const auto decides = [&](const RecipeValues& when) { return when.contains(param.name); };
+            const bool in_layers = std::any_of(
+                recipe.layers.begin(), recipe.layers.end(), [&](const RecipeLayer& l) { return decides(l.when); });
+            const bool in_bias = std::any_of(
+                recipe.bias.begin(), recipe.bias.end(), [&](const RecipeBias& bias) { return decides(bias.when); });
+            return param.name != "instruction_k" && (in_layers || !in_bias);
+        };
         std::vector<const RecipeParam*> shape_params, other_params;
         std::vector<Values> shape_values, other_values;
         for (const RecipeParam& param : recipe.params) {
-            const bool shapes = shaping.contains(param.name);
-            (shapes ? shape_params : other_params).push_back(&param);
-            (shapes ? shape_values : other_values).push_back(values_of(recipe, param, options_, element_bits));
+            const bool shaping = shapes(param);
+            (shaping ? shape_params : other_params).push_back(&param);
+            (shaping ? shape_values : other_values).push_back(values_of(recipe, param, options_, element_bits));
         }
         std::vector<RecipeValues> distinct;
         std::set<std::string> seen;
         combine(shape_params, shape_values, [&](const RecipeValues& values) {
-            RecipeValues resolved = values;
-            resolved["element_bits"] = std::int64_t{element_bits};
             try {
-                if (seen.insert(to_string(make_plan(recipe, resolved, x_->cols()))).second) distinct.push_back(values);
+                const Plan plan = make_plan(recipe, resolve(recipe, values, {}, element_bits), x_->cols());
+                if (seen.insert(to_string(plan)).second) distinct.push_back(values);
             } catch (const NotModelled&) {
                 return;
             }
