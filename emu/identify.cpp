@@ -216,6 +216,8 @@ IdentifyReport identify(const RecordedOp& op, const IdentifyOptions& options) {
         };
         return rank(x) < rank(y);
     });
+    search->left(static_cast<std::size_t>(std::count_if(
+        entries.begin(), entries.end(), [](const Entry& entry) { return entry.telling.different == 0; })));
     std::vector<Entry*> rejected;
     for (Entry& entry : entries) {
         const bool survivor = entry.telling.different == 0;

@@ -114,6 +114,7 @@ public:
             throw InputError("op " + op.name + ": x is " + describe(*x_) + ", w is " + describe(*w_));
         rows_ = request_.rows ? *request_.rows : all(x_->rows());
         cols_ = request_.cols ? *request_.cols : all(w_->rows());
+        if (rows_.empty() || cols_.empty()) throw InputError("op " + op.name + ": its output has no elements");
         if (recorded_.sha256.empty() && recorded_.values.size() != std::ssize(rows_) * std::ssize(cols_))
             throw InputError("op " + op.name + ": computed [" + std::to_string(rows_.size()) + ", " +
                              std::to_string(cols_.size()) + "], recorded " + describe(recorded_.values));
@@ -140,6 +141,17 @@ public:
     Score telling(const CandidateName& name, std::size_t batch) override {
         if (batch >= telling_.size()) return {};
         return compare_part(name, telling_[batch].rows, telling_[batch].cols);
+    }
+
+    void left(std::size_t candidates) override {
+        const std::int64_t m = std::ssize(rows_), n = std::ssize(cols_);
+        constexpr std::int64_t about_a_second = 400'000'000;  // products
+        constexpr std::int64_t many = 8;                      // candidates; more of them share the time
+        const std::int64_t share = std::max<std::int64_t>(1, static_cast<std::int64_t>(candidates) / many);
+        std::int64_t budget = std::max<std::int64_t>(512, about_a_second / x_->cols() / share);
+        if (options_.max_compared != 0) budget = options_.max_compared < 0 ? m * n : options_.max_compared;
+        const std::int64_t columns = std::clamp<std::int64_t>(budget / std::min<std::int64_t>(m, 64), 1, n);
+        final_ = {spread(m, std::max<std::int64_t>(1, budget / columns)), spread(n, columns)};
     }
 
     Score full(const CandidateName& name) override { return compare_part(name, final_.rows, final_.cols); }
@@ -276,14 +288,6 @@ private:
     /// unrounded value, computed under one of the candidates, lies closest to where the rounding tips over.
     void choose_telling(const CandidateList& list) {
         const std::int64_t m = std::ssize(rows_), n = std::ssize(cols_);
-        constexpr std::int64_t about_a_second = 400'000'000;  // products
-        std::int64_t budget = options_.max_compared > 0   ? options_.max_compared
-                              : options_.max_compared < 0 ? m * n
-                                                          : std::max<std::int64_t>(512, about_a_second / x_->cols());
-        const std::int64_t columns = std::min(
-            n, std::max<std::int64_t>(1, std::min<std::int64_t>(budget / std::min<std::int64_t>(m, 64), budget)));
-        final_ = {spread(m, std::max<std::int64_t>(1, budget / columns)), spread(n, columns)};
-
         // Few columns at a time: most candidates die of the first few, and reading a column costs more than multiplying
         // it.
         constexpr std::int64_t some_rows = 16, per_row = 16, per_batch = 4;

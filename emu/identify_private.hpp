@@ -42,6 +42,8 @@ public:
     /// The outputs that tell candidates apart best, in batches; few of them, for many candidates. Called from several
     /// threads. Batches are numbered from 0; no batch of that number: compared = 0.
     virtual Score telling(const CandidateName& name, std::size_t batch) = 0;
+    /// How many candidates full() will be asked about.
+    virtual void left(std::size_t) {}
     /// All outputs that are to be compared in the end.
     virtual Score full(const CandidateName& name) = 0;
 };

@@ -2,6 +2,7 @@
 // one.
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "test/support/support.hpp"
@@ -66,4 +67,21 @@ TEST_CASE("story: explain shows where the first differing element parts from the
     CHECK(diff.at("explained_by") == "kernel and parameters");
     const auto& changes = diff.at("changes");
     CHECK(std::find(changes.begin(), changes.end(), "split_k: 5 -> 3") != changes.end());
+}
+
+TEST_CASE("story: a trace can be drawn") {
+    const auto folder = test::scratch("story");
+    const std::string graph = (folder / "sum.dot").string();
+    const auto drawn = test::run(test::cli() + " explain " + file("batch8.json") + " --element 0,161 --dot " + graph);
+    INFO(drawn.output);
+    CHECK(drawn.exit_code == 0);
+    CHECK_THAT(drawn.output,
+               Catch::Matchers::Contains("recorded 0x355d") && Catch::Matchers::Contains(": equal") &&
+                   Catch::Matchers::Contains("3 parts added first to last"));
+    std::ifstream in(graph);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    CHECK_THAT(text, Catch::Matchers::StartsWith("digraph sum {") && Catch::Matchers::EndsWith("}\n"));
+    std::size_t arrows = 0;
+    for (std::size_t at = 0; (at = text.find(" -> ", at)) != std::string::npos; ++at) ++arrows;
+    CHECK(arrows == 3);
 }
