@@ -1,6 +1,7 @@
 #include "arch/dot.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "arch/fp32.hpp"
@@ -31,13 +32,48 @@ std::int64_t align(const Term& term, int top, int align_bits) noexcept {
     return term.significand / (std::int64_t{1} << drop);
 }
 
+constexpr std::size_t max_block = 64;  // the loader allows no larger block
+
+/// Reports nothing, at no cost.
+struct Unwatched {
+    template <class Terms>
+    void fused(std::span<const std::size_t>, DotEvent, const Terms&) const noexcept {}
+    void plain(const DotStep&, const Format&, std::uint64_t, std::uint64_t, std::uint64_t) const noexcept {}
+};
+
+/// Reports the steps of one instruction, which reads products [first, last).
+struct Watched {
+    DotObserver& observer;
+    std::int64_t first, last;
+
+    /// terms(emit) calls emit(index or -1, term) for the accumulator and the products.
+    template <class Terms>
+    void fused(std::span<const std::size_t> index, DotEvent event, const Terms& terms) const {
+        const bool run = event.step.select == DotStep::Select::all && !index.empty();
+        event.first = run ? first + static_cast<std::int64_t>(index.front()) : first;
+        event.last = run ? first + static_cast<std::int64_t>(index.back()) + 1 : last;
+        std::array<DotTerm, max_block + 1> list;
+        std::size_t count = 0;
+        terms([&](std::int64_t k, const Term& term) {
+            list[count++] = {k < 0 ? k : first + k, term.significand, term.exponent, term.fraction_bits, align(term, event.top, event.step.align_bits)};
+        });
+        event.terms = {list.data(), count};
+        observer.step(event);
+    }
+    void plain(const DotStep& step, const Format& c_format, std::uint64_t c, std::uint64_t addend, std::uint64_t d) const {
+        observer.step({step, first, last, c_format, c, addend, d, false, 0, {}, 0});
+    }
+};
+
 /// One T-FDPA step over the given products (`terms`) and c.
+template <class Watch>
 struct FusedDot {
     const DotRule& rule;
     const DotStep& step;
+    const Watch& watch;
 
     std::uint64_t operator()(std::span<const Operand> a, std::span<const Operand> b, std::span<const std::size_t> index,
-                             const Format& c_format, std::uint64_t c) const noexcept {
+                             const Format& c_format, std::uint64_t c) const {
         const Format& d = rule.types.d;
         const Number start = decode(c_format, c);
         bool nan = start.kind == Kind::nan;
@@ -61,15 +97,25 @@ struct FusedDot {
                 any = true;
             }
         }
-        if (nan || (plus && minus)) return d.canonical_nan();
-        if (plus || minus) return (minus ? d.sign_mask() : 0) | d.infinity();
+        if (nan || plus || minus) {
+            const std::uint64_t special = nan || (plus && minus) ? d.canonical_nan() : (minus ? d.sign_mask() : 0) | d.infinity();
+            watch.fused(index, {step, 0, 0, c_format, c, 0, special, true, 0, {}, 0}, [](const auto&) {});
+            return special;
+        }
 
         const int product_fraction = rule.unit_a.fraction_bits + rule.unit_b.fraction_bits;
+        const auto product = [&](std::size_t k) -> Term {
+            return {a[k].significand * b[k].significand, a[k].exponent + b[k].exponent, product_fraction};
+        };
         std::int64_t sum = align(c_term, top, step.align_bits);
-        for (const std::size_t k : index)
-            sum += align({a[k].significand * b[k].significand, a[k].exponent + b[k].exponent, product_fraction}, top, step.align_bits);
+        for (const std::size_t k : index) sum += align(product(k), top, step.align_bits);
         const Exact exact{sum < 0, static_cast<Uint128>(std::abs(sum)), top - step.align_bits};
-        return round_pack(d, exact, {step.rounding, Overflow::infinity, step.keep});
+        const std::uint64_t result = round_pack(d, exact, {step.rounding, Overflow::infinity, step.keep});
+        watch.fused(index, {step, 0, 0, c_format, c, 0, result, false, top, {}, sum}, [&](const auto& emit) {
+            emit(std::int64_t{-1}, c_term);
+            for (const std::size_t k : index) emit(static_cast<std::int64_t>(k), product(k));
+        });
+        return result;
     }
 };
 
@@ -107,6 +153,46 @@ std::uint64_t fma_fp32(const Operand& a, const Operand& b, std::uint64_t acc) no
     return f32::fma(code(a), code(b), static_cast<std::uint32_t>(acc));
 }
 
+template <class Watch>
+std::uint64_t instruction(const DotRule& rule, std::span<const Operand> a, std::span<const Operand> b, std::uint64_t c, const Watch& watch) {
+    std::uint64_t last = 0;
+    for (const DotStep& step : rule.steps) {
+        if (step.kind == DotStep::Kind::add_c) {
+            const std::uint64_t before = last;
+            last = add(rule.types.d, last, c);
+            watch.plain(step, rule.types.d, before, c, last);
+            continue;
+        }
+        std::uint64_t acc = step.from == DotStep::From::c ? c : step.from == DotStep::From::last ? last : 0;
+        Format acc_format = step.from == DotStep::From::c ? rule.types.c : rule.types.d;
+        if (step.kind == DotStep::Kind::fma_chain) {
+            last = acc;
+            for (std::size_t k = 0; k < a.size(); ++k)
+                last = rule.types.d == fp32 ? fma_fp32(a[k], b[k], last) : fma_fp64(a[k], b[k], last);
+            watch.plain(step, acc_format, acc, 0, last);
+            continue;
+        }
+        const FusedDot<Watch> dot{rule, step, watch};
+        std::size_t index[max_block];
+        std::size_t count = 0;
+        bool done = false;
+        const auto flush = [&] {
+            acc = dot(a, b, {index, count}, acc_format, acc);
+            acc_format = rule.types.d;
+            count = 0;
+            done = true;
+        };
+        for (std::size_t k = 0; k < a.size(); ++k) {
+            if (!selected(step.select, k)) continue;
+            index[count++] = k;
+            if (count == static_cast<std::size_t>(step.block)) flush();
+        }
+        if (count != 0 || !done) flush();
+        last = acc;
+    }
+    return last;
+}
+
 void decode_all(const Format& stored, const Format& unit, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = decode_operand(stored, unit, bits[i]);
 }
@@ -128,40 +214,7 @@ void decode_b(const DotRule& rule, std::span<const std::uint32_t> bits, std::spa
 }
 
 std::uint64_t dot_add(const DotRule& rule, std::span<const Operand> a, std::span<const Operand> b, std::uint64_t c) noexcept {
-    constexpr std::size_t max_block = 64;  // the loader allows no larger block
-    std::uint64_t last = 0;
-    for (const DotStep& step : rule.steps) {
-        if (step.kind == DotStep::Kind::add_c) {
-            last = add(rule.types.d, last, c);
-            continue;
-        }
-        std::uint64_t acc = step.from == DotStep::From::c ? c : step.from == DotStep::From::last ? last : 0;
-        Format acc_format = step.from == DotStep::From::c ? rule.types.c : rule.types.d;
-        if (step.kind == DotStep::Kind::fma_chain) {
-            for (std::size_t k = 0; k < a.size(); ++k)
-                acc = rule.types.d == fp32 ? fma_fp32(a[k], b[k], acc) : fma_fp64(a[k], b[k], acc);
-            last = acc;
-            continue;
-        }
-        const FusedDot dot{rule, step};
-        std::size_t index[max_block];
-        std::size_t count = 0;
-        bool done = false;
-        const auto flush = [&] {
-            acc = dot(a, b, {index, count}, acc_format, acc);
-            acc_format = rule.types.d;
-            count = 0;
-            done = true;
-        };
-        for (std::size_t k = 0; k < a.size(); ++k) {
-            if (!selected(step.select, k)) continue;
-            index[count++] = k;
-            if (count == static_cast<std::size_t>(step.block)) flush();
-        }
-        if (count != 0 || !done) flush();
-        last = acc;
-    }
-    return last;
+    return instruction(rule, a, b, c, Unwatched{});
 }
 
 std::uint64_t dot_walk(const DotRule& rule,
@@ -173,6 +226,22 @@ std::uint64_t dot_walk(const DotRule& rule,
     for (std::size_t k = 0; k < a.size(); k += step) {
         const std::size_t count = std::min(step, a.size() - k);
         c = dot_add(rule, a.subspan(k, count), b.subspan(k, count), c);
+    }
+    return c;
+}
+
+std::uint64_t dot_walk(const DotRule& rule,
+                       int instruction_k,
+                       std::span<const Operand> a,
+                       std::span<const Operand> b,
+                       std::uint64_t c,
+                       std::int64_t first,
+                       DotObserver& observer) {
+    const auto step = static_cast<std::size_t>(instruction_k);
+    for (std::size_t k = 0; k < a.size(); k += step) {
+        const std::size_t count = std::min(step, a.size() - k);
+        const std::int64_t at = first + static_cast<std::int64_t>(k);
+        c = instruction(rule, a.subspan(k, count), b.subspan(k, count), c, Watched{observer, at, at + static_cast<std::int64_t>(count)});
     }
     return c;
 }

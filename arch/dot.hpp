@@ -23,6 +23,36 @@ Operand decode_operand(const Format& stored, const Format& unit, std::uint64_t b
 void decode_a(const DotRule& rule, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept;
 void decode_b(const DotRule& rule, std::span<const std::uint32_t> bits, std::span<Operand> out) noexcept;
 
+/// One summand of a fused step: exactly significand * 2^(exponent - fraction_bits), of which the step keeps kept *
+/// 2^(top - align_bits).
+struct DotTerm {
+    std::int64_t k;  ///< which product; -1: the accumulator
+    std::int64_t significand;
+    int exponent, fraction_bits;
+    std::int64_t kept;
+};
+
+/// One step as it was executed.
+struct DotEvent {
+    const DotStep& step;
+    std::int64_t first, last;         ///< products [first, last) of the walk: those of a fused step, or else the instruction's
+    Format c_format;
+    std::uint64_t c;                  ///< the accumulator before
+    std::uint64_t addend;             ///< add_c: what is added to it, a code of rule.types.c
+    std::uint64_t d;                  ///< the accumulator after, a code of rule.types.d
+    bool special;                     ///< NaN or infinity took part: no terms
+    int top;                          ///< the largest exponent of a term that is not zero
+    std::span<const DotTerm> terms;   ///< of a fused step: the accumulator, then the products in k order
+    std::int64_t sum;                 ///< of the kept terms, in units of 2^(top - align_bits)
+};
+
+/// Watches the definition at work. Watching changes no bit: the same code runs.
+class DotObserver {
+public:
+    virtual ~DotObserver() = default;
+    virtual void step(const DotEvent& event) = 0;
+};
+
 /// One instruction for one output: a·b + c. The spans hold at most the instruction's K products (fewer: the rest is
 /// zero); c and the result are codes of rule.types.c and .d. NaN results are canonical. Integer arithmetic only.
 /// Source: T-FDPA of Xie et al. (arXiv 2511.10909), NFMA of Khattak & Mikaitis (arXiv 2512.07004); proved on the
@@ -35,6 +65,15 @@ std::uint64_t dot_walk(const DotRule& rule,
                        std::span<const Operand> a,
                        std::span<const Operand> b,
                        std::uint64_t c) noexcept;
+
+/// The same, watched. `first`: what the caller calls the first product.
+std::uint64_t dot_walk(const DotRule& rule,
+                       int instruction_k,
+                       std::span<const Operand> a,
+                       std::span<const Operand> b,
+                       std::uint64_t c,
+                       std::int64_t first,
+                       DotObserver& observer);
 
 /// The multiply-add of a CUDA core as a rule of depth 1: acc = f32::fma(a, b, acc), operands fp32, bf16 or fp16 (widened
 /// exactly). The same on every GPU, see arch/fp32.hpp. nullptr for other formats.

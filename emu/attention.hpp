@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
-#include "arch/gpu.hpp"
+#include "arch/dot.hpp"
 #include "emu/tensor.hpp"
 #include "reduction_trees/cudnn_recipe.hpp"
 #include "reduction_trees/flash_recipe.hpp"
@@ -50,10 +52,37 @@ std::int64_t flash_splits(std::int64_t blocks, std::int64_t slots, std::int64_t 
 /// (float)(1/sqrt((double)head_dim)).
 std::uint32_t default_attention_scale(std::int64_t head_dim) noexcept;
 
+/// One key tile of one query row, as the scalar definition computed it. FP32 codes.
+struct FlashTileEvent {
+    std::int64_t first_key, keys;          ///< keys beyond `keys` fill up the tile as -inf
+    bool first;                            ///< nothing came before: no rescaling
+    std::span<const std::uint32_t> scores; ///< q·k of every key of the tile, -inf where masked
+    std::span<const std::uint32_t> weights;///< exp2 of the scaled scores less the maximum, unrounded
+    std::uint32_t max, rescale;            ///< running maximum after the tile; what sums and output were multiplied by
+    std::array<std::uint32_t, 4> sums;     ///< partial sums of the weights after the tile
+    std::uint32_t before, after;           ///< the watched output element, rescaled, and after the tile's products
+};
+
+/// Watches the scalar definition compute one element of the output: steps of its products with the values (k counts keys),
+/// then the tile they belong to. Everything else of the call is left out. Watching changes no bit.
+class FlashObserver : public DotObserver {
+public:
+    FlashObserver(std::int64_t watched_row, std::int64_t watched_column) : row(watched_row), column(watched_column) {}
+    virtual void tile(const FlashTileEvent& event) = 0;
+    /// A part of the keys is done: the sum of the weights, 1/sum, the log-sum-exp and the element, normalised.
+    virtual void part(std::uint32_t sum, std::uint32_t factor, std::uint32_t lse, std::uint32_t value) = 0;
+    /// Part i of a split was added: its weight, its element, the sum after it.
+    virtual void combined(std::uint32_t weight, std::uint32_t part, std::uint32_t sum) = 0;
+
+    const std::int64_t row;     ///< of q seen as [b·h·Sq, d]
+    const std::int64_t column;  ///< of the head dimension
+};
+
 /// How to compute; every choice gives the same bits.
 struct FlashEngine {
     bool fast = true;          ///< instruction-set kernels where they apply; false: the scalar definition
     std::string_view isa = {}; ///< only the kernels of this instruction set (emu/simd/*.inc), "" for the best
+    FlashObserver* observer = nullptr;  ///< computes only the row that it watches, by the scalar definition
 };
 
 /// Runs the call. Throws NotModelled for a GPU, head dimension or format that the recipe does not cover.

@@ -15,7 +15,8 @@ class ScalarSum {
 public:
     using Value = std::uint64_t;
 
-    ScalarSum(const GemmTask& task, std::span<const Operand> a, std::span<const Operand> b) : task_(task), a_(a), b_(b) {}
+    ScalarSum(const GemmTask& task, std::span<const Operand> a, std::span<const Operand> b, SumObserver* observer = nullptr)
+        : task_(task), a_(a), b_(b), observer_(observer) {}
 
     Value zero() const { return 0; }
 
@@ -52,6 +53,16 @@ public:
         return partials.p.front();
     }
 
+    void begin(const Plan& plan) const {
+        if (observer_ != nullptr) observer_->begin(plan);
+    }
+    void merged(Value part, Value sum) const {
+        if (observer_ != nullptr) observer_->merged(part, sum);
+    }
+    void end(Value value) const {
+        if (observer_ != nullptr) observer_->end(value);
+    }
+
     /// An accumulator rounded to the kernel's output type and widened again.
     void round(Value& acc) const {
         const Format& wide = task_.rule.types.d;
@@ -68,11 +79,14 @@ public:
 private:
     Value chain(std::int64_t begin, std::int64_t end, Value acc) const {
         const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end - begin);
-        return dot_walk(task_.rule, task_.instruction_k, a_.subspan(first, count), b_.subspan(first, count), acc);
+        const auto a = a_.subspan(first, count), b = b_.subspan(first, count);
+        return observer_ != nullptr ? dot_walk(task_.rule, task_.instruction_k, a, b, acc, begin, *observer_)
+                                    : dot_walk(task_.rule, task_.instruction_k, a, b, acc);
     }
 
     const GemmTask& task_;
     std::span<const Operand> a_, b_;
+    SumObserver* observer_;
 };
 
 }  // namespace
@@ -103,6 +117,18 @@ Tensor gemm_accumulators_scalar(const GemmTask& task) {
         }
     });
     return out;
+}
+
+std::uint64_t observe_accumulator(const GemmTask& task, std::int64_t row, std::int64_t col, SumObserver& observer) {
+    const std::int64_t k = task.x.cols();
+    const auto depth = static_cast<std::size_t>(k);
+    std::vector<std::uint32_t> codes(depth);
+    std::vector<Operand> a(depth), b(depth);
+    task.x.read(row * k, codes);
+    decode_a(task.rule, codes, a);
+    task.w.read(col * k, codes);
+    decode_b(task.rule, codes, b);
+    return reduce(task.plan, ScalarSum(task, a, b, &observer));
 }
 
 }  // namespace bitreplay

@@ -48,4 +48,17 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone = nu
 /// gemm_accumulators by the scalar definition: dot_walk for every walk of the plan. Every faster path equals it bit for bit.
 Tensor gemm_accumulators_scalar(const GemmTask& task);
 
+/// Watches the scalar definition evaluate a plan. Watching changes no bit.
+class SumObserver : public DotObserver {
+public:
+    /// A node of the plan begins; its parts and steps follow, in the order in which they are computed, then its end.
+    virtual void begin(const Plan& plan) = 0;
+    /// The part evaluated last was added: `part` is its value as added, `sum` the running sum after it.
+    virtual void merged(std::uint64_t part, std::uint64_t sum) = 0;
+    virtual void end(std::uint64_t value) = 0;
+};
+
+/// The accumulator of output (row, col) by the scalar definition, watched. Codes of rule.types.d.
+std::uint64_t observe_accumulator(const GemmTask& task, std::int64_t row, std::int64_t col, SumObserver& observer);
+
 }  // namespace bitreplay

@@ -253,7 +253,9 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
 Tensor gemm_accumulators(const GemmTask& task) {
     if (is_fp32_chain(task.rule) && task.engine != GemmEngine::scalar) return gemm_fma(task);
     const auto method = method_for(task);
-    if (!method) return gemm_accumulators_scalar(task);
+    // A panel of columns takes as long to pack as the definition takes for about 16 outputs.
+    const bool few = task.engine == GemmEngine::automatic && task.packed == nullptr && std::ssize(task.rows) * std::ssize(task.cols) <= 8;
+    if (!method || few) return gemm_accumulators_scalar(task);
     const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());
     Tensor out(task.rule.types.d, {std::ssize(task.rows), std::ssize(task.cols)});
     const PackedColumns* packed = task.packed != nullptr ? task.packed->columns() : nullptr;

@@ -25,6 +25,7 @@ std::uint32_t LaneSum::sum(const LaneOrder& order, std::span<const std::uint32_t
             kernels.add(at(load.lane), x, at(load.lane), size(load.count));
         else
             kernels.add_strided(at(load.lane), size(load.lane_stride), x, size(load.element_stride), size(load.count));
+        if (observer_ != nullptr) observer_->loaded(load, lanes_);
     }
     fold_lanes(order, *this);
     return lanes_[0];
@@ -43,6 +44,7 @@ std::uint32_t LaneSum::sum_of_products(const LaneOrder& order,
         else
             kernels.fma_strided(
                 at(load.lane), size(load.lane_stride), u, v, size(load.element_stride), size(load.count));
+        if (observer_ != nullptr) observer_->loaded(load, lanes_);
     }
     fold_lanes(order, *this);
     return lanes_[0];
@@ -53,12 +55,17 @@ void LaneSum::merge(std::int64_t to, std::int64_t from, std::int64_t stride, std
         fp32_kernels().add(at(to), at(from), at(to), size(count));
     else
         fp32_kernels().add_strided(at(to), size(stride), at(from), size(stride), size(count));
+    if (observer_ != nullptr) observer_->merged(to, from, stride, count, lanes_);
 }
 
 void LaneSum::copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) *at(to + i) = *at(from + i * stride);
+    if (observer_ != nullptr) observer_->copied(to, from, stride, count);
 }
 
-void LaneSum::clear(std::int64_t first, std::int64_t count) { std::fill_n(at(first), count, 0U); }
+void LaneSum::clear(std::int64_t first, std::int64_t count) {
+    std::fill_n(at(first), count, 0U);
+    if (observer_ != nullptr) observer_->cleared(first, count);
+}
 
 }  // namespace bitreplay

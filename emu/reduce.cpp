@@ -72,6 +72,37 @@ std::uint32_t TorchRowSum::sum(LaneSum& lanes, std::int64_t row, std::span<const
     return lanes.sum(orders_.at((offset_ + row * width_) % vector_width_), values);
 }
 
+RowReduction::RowReduction(const ReduceTask& task)
+    : task_(task),
+      unit_(task.function == ReduceFunction::logsumexp ? &mufu(task.gpu) : nullptr),
+      // x.float() and pow(2), exp(x - max): fresh, aligned fp32 tensors.
+      order_(task.gpu,
+             task.function == ReduceFunction::mean_sq ? fp32 : task.x.format(),
+             task.x.rows(),
+             task.x.cols(),
+             task.function == ReduceFunction::mean_sq || task.function == ReduceFunction::logsumexp ? 0 : task.storage_offset),
+      factor_(f32::div(fp32_from_integer(task.x.rows()), fp32_from_integer(task.x.rows() * task.x.cols()))) {
+    if (unit_ != nullptr && (task.x.format() != fp32 || task.result != fp32))
+        throw NotModelled("logsumexp of " + describe(task.x) + " as " + std::string(named(task.result).name));
+}
+
+std::uint32_t RowReduction::values(std::int64_t row, std::span<std::uint32_t> out) const {
+    const Fp32Kernels& kernels = fp32_kernels();
+    load_fp32(task_.x, row * task_.x.cols(), out);
+    if (task_.function == ReduceFunction::mean_sq) kernels.mul(out.data(), out.data(), out.data(), out.size());
+    if (unit_ == nullptr) return 0;
+    const std::uint32_t maximum = largest(out);
+    kernels.sub_scalar(out.data(), maximum, out.data(), out.size());
+    for (std::uint32_t& value : out) value = cuda::expf(*unit_, value);
+    return maximum;
+}
+
+std::uint32_t RowReduction::finish(std::uint32_t sum, std::uint32_t maximum) const {
+    if (unit_ != nullptr) return f32::add(cuda::logf(*unit_, sum), maximum);
+    const bool mean = task_.function == ReduceFunction::mean_sq || task_.function == ReduceFunction::mean;
+    return mean ? f32::mul(sum, factor_) : sum;
+}
+
 Tensor reduce(const ReduceTask& task) {
     const Tensor& x = task.x;
     if (x.rank() == 0) throw InputError("reduce needs at least one dimension");
@@ -90,33 +121,13 @@ Tensor reduce(const ReduceTask& task) {
         return out;
     }
 
-    const bool logsumexp = task.function == ReduceFunction::logsumexp;
-    if (logsumexp && (x.format() != fp32 || task.result != fp32))
-        throw NotModelled("logsumexp of " + describe(x) + " as " + std::string(named(task.result).name));
-    const Mufu* const unit = logsumexp ? &mufu(task.gpu) : nullptr;
-
-    const bool squared = task.function == ReduceFunction::mean_sq;
-    // x.float() and pow(2), exp(x - max): fresh, aligned fp32 tensors.
-    const bool fresh = squared || logsumexp;
-    const TorchRowSum order(task.gpu, squared ? fp32 : x.format(), rows, width, fresh ? 0 : task.storage_offset);
-    const bool mean = squared || task.function == ReduceFunction::mean;
-    const std::uint32_t factor = f32::div(fp32_from_integer(rows), fp32_from_integer(rows * width));
+    const RowReduction reduction(task);
     parallel_for(rows, 1 + 65536 / width, [&](std::int64_t begin, std::int64_t end) {
-        const Fp32Kernels& kernels = fp32_kernels();
         LaneSum lanes;
         std::vector<std::uint32_t> values(static_cast<std::size_t>(width));
         for (std::int64_t row = begin; row < end; ++row) {
-            load_fp32(x, row * width, values);
-            if (squared) kernels.mul(values.data(), values.data(), values.data(), values.size());
-            std::uint32_t shift = 0;
-            if (logsumexp) {
-                shift = largest(values);
-                kernels.sub_scalar(values.data(), shift, values.data(), values.size());
-                for (std::uint32_t& value : values) value = cuda::expf(*unit, value);
-            }
-            std::uint32_t result = order.sum(lanes, row, values);
-            if (mean) result = f32::mul(result, factor);
-            if (logsumexp) result = f32::add(cuda::logf(*unit, result), shift);
+            const std::uint32_t maximum = reduction.values(row, values);
+            const std::uint32_t result = reduction.finish(reduction.sum(lanes, row, values), maximum);
             store_fp32(out, row, {&result, 1});
         }
     });

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 
 #include "arch/gpu.hpp"
+#include "arch/mufu.hpp"
 #include "emu/lane_sum.hpp"
 #include "emu/tensor.hpp"
 #include "reduction_trees/torch_reduce.hpp"
@@ -40,6 +42,24 @@ struct ReduceTask {
     const Tensor& x;  ///< fp32 or bf16, contiguous; the last dimension is reduced
     Format result;
     std::int64_t storage_offset = 0;  ///< elements from a 16-byte boundary to x
+};
+
+/// The rows of a sum, mean, mean_sq or logsumexp, one at a time: what reduce() does with each. Throws as reduce() does.
+class RowReduction {
+public:
+    explicit RowReduction(const ReduceTask& task);
+    /// The FP32 values that are added up for a row of x (x.cols() of them): its elements, squares or exponentials. The
+    /// result is the maximum that was subtracted before (logsumexp; else 0).
+    std::uint32_t values(std::int64_t row, std::span<std::uint32_t> out) const;
+    std::uint32_t sum(LaneSum& lanes, std::int64_t row, std::span<const std::uint32_t> values) const { return order_.sum(lanes, row, values); }
+    /// The FP32 result of a row's sum.
+    std::uint32_t finish(std::uint32_t sum, std::uint32_t maximum) const;
+
+private:
+    const ReduceTask& task_;
+    const Mufu* unit_;
+    TorchRowSum order_;
+    std::uint32_t factor_;
 };
 
 /// One value per row, shape of x without its last dimension. Kernels of torch 2.11. Throws NotModelled for formats

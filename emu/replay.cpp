@@ -104,50 +104,6 @@ std::vector<std::int64_t> all_of(std::int64_t count) {
     return out;
 }
 
-/// whole[batch][:, rows][:, :, cols].
-Tensor select_of_batch(const Tensor& whole, const Expectation& expect) {
-    if (whole.rank() != 3) throw InputError("batch needs three dimensions, not " + describe(whole));
-    const std::vector<std::int64_t> rows = expect.rows ? *expect.rows : all_of(whole.dim(1)), cols = expect.cols ? *expect.cols : all_of(whole.dim(2));
-    Tensor out(whole.format(), {std::ssize(*expect.batch), std::ssize(rows), std::ssize(cols)});
-    std::int64_t at = 0;
-    for (const std::int64_t entry : *expect.batch)
-        for (const std::int64_t row : rows)
-            for (const std::int64_t col : cols) {
-                if (entry >= whole.dim(0) || row >= whole.dim(1) || col >= whole.dim(2))
-                    throw InputError(describe({entry, row, col}) + " is outside " + describe(whole));
-                out.set(at++, whole.get((entry * whole.dim(1) + row) * whole.dim(2) + col));
-            }
-    return out;
-}
-
-/// whole[rows][..., cols].
-Tensor select(const Tensor& whole, const Expectation& expect) {
-    if (expect.batch) return select_of_batch(whole, expect);
-    if (!expect.rows && !expect.cols) return whole;
-    if (whole.rank() < (expect.rows && expect.cols ? 2U : 1U)) throw InputError("rows and cols need a matrix, not " + describe(whole));
-    std::vector<std::int64_t> shape = whole.shape();
-    const std::int64_t width = whole.cols(), height = shape.front(), middle = whole.rank() > 1 ? whole.size() / std::max<std::int64_t>(1, width * height) : 1;
-    const std::vector<std::int64_t> rows = expect.rows ? *expect.rows : all_of(height);
-    const std::vector<std::int64_t> cols = expect.cols ? *expect.cols : all_of(width);
-    for (const std::int64_t row : rows)
-        if (row >= height) throw InputError("row " + std::to_string(row) + " is outside " + describe(whole));
-    for (const std::int64_t col : cols)
-        if (col >= width) throw InputError("column " + std::to_string(col) + " is outside " + describe(whole));
-    if (expect.rows) shape.front() = std::ssize(rows);
-    if (expect.cols) shape.back() = std::ssize(cols);
-    Tensor out(whole.format(), shape);
-    if (whole.rank() == 1) {
-        const auto& picked = expect.rows ? rows : cols;
-        for (std::int64_t i = 0; i < std::ssize(picked); ++i) out.set(i, whole.get(picked[static_cast<std::size_t>(i)]));
-        return out;
-    }
-    std::int64_t at = 0;
-    for (const std::int64_t row : rows)
-        for (std::int64_t m = 0; m < middle; ++m)
-            for (const std::int64_t col : cols) out.set(at++, whole.get((row * middle + m) * width + col));
-    return out;
-}
-
 /// Folding of leading dimensions is not a difference: [2, 3, 8] may have been recorded as [6, 8].
 bool same_up_to_folding(const Tensor& x, const Tensor& y) { return x.shape() == y.shape() || (x.size() == y.size() && x.cols() == y.cols()); }
 
@@ -172,7 +128,64 @@ public:
         return std::move(report_);
     }
 
+    /// Op i with its inputs, after the ops that feed it. `stage`: of a layer, or "".
+    RecordedOp find(std::size_t i, const std::string& stage, const std::optional<std::pair<std::int64_t, std::int64_t>>& element) {
+        const ManifestOp& op = manifest_.ops[i];
+        needed_.assign(manifest_.ops.size(), false);
+        need_inputs(i);
+        for (std::size_t j = 0; j < i; ++j)
+            if (needed_[j]) run_op(manifest_.ops[j], j);
+        sought_ = true;
+        OpRequest found = request(op, i);
+        if (element && stage.empty()) {
+            found.rows = {element->first};
+            found.cols = {element->second};
+        }
+        if (stage.empty()) return {op.id, "", std::move(found), outputs(op, "")};
+
+        std::optional<OpRequest> reached;
+        struct Stop {};  // the rest of the layer need not run
+        found.observe = [&](const std::string& name, const OpRequest& at) {
+            if (name != stage) return;
+            reached.emplace(at);
+            throw Stop{};
+        };
+        try {
+            find_op(op.op)(found);
+        } catch (const Stop&) {
+        }
+        if (!reached) fail("op " + op.id + ": it has no stage \"" + stage + "\" that is an op");
+        std::vector<RecordedOutput> out = outputs(op, stage);
+        reached->rows = element ? std::optional(std::vector{element->first}) : out.empty() ? std::nullopt : out.front().rows;
+        reached->cols = element ? std::optional(std::vector{element->second}) : out.empty() ? std::nullopt : out.front().cols;
+        return {op.id + "." + stage, stage, std::move(*reached), std::move(out)};
+    }
+
 private:
+    void need_inputs(std::size_t i) {
+        for (const auto& [input, name] : manifest_.ops[i].in) {
+            last_use_[name] = std::max(last_use_[name], i);
+            if (!is_computed(name, i)) continue;
+            consumed_.insert(name);
+            needed_[producer(name, i)] = true;
+            need_inputs(producer(name, i));
+        }
+    }
+
+    /// What is expected of an op, or of one stage of a layer (then it is the only output).
+    std::vector<RecordedOutput> outputs(const ManifestOp& op, const std::string& stage) {
+        std::vector<RecordedOutput> out;
+        for (const auto& [output, expect] : op.expect) {
+            if (!stage.empty() && output != stage) continue;
+            RecordedOutput recorded{.name = stage.empty() ? output : "", .values = Tensor(fp32, {0}), .sha256 = expect.sha256,
+                                    .exact_nan = expect.exact_nan, .rows = expect.rows, .cols = expect.cols};
+            if (expect.sha256.empty()) recorded.values = tensors_.get(expect.tensor);
+            const bool main = output != "lse";  // the only op of several outputs of which one is the main one is attention
+            out.insert(main ? out.begin() : out.end(), std::move(recorded));
+        }
+        return out;
+    }
+
     bool wanted(const ManifestOp& op, const std::string& output) const {
         if (options_.stages.empty()) return true;
         return std::any_of(options_.stages.begin(), options_.stages.end(), [&](const std::string& stage) {
@@ -244,7 +257,7 @@ private:
         // A single sampled output that nothing else needs: only those elements are computed.
         const auto single = op.expect.find("");
         const bool feeds = std::any_of(op.out.begin(), op.out.end(), [&](const auto& item) { return consumed_.contains(item.second); });
-        if (op.expect.size() == 1 && single != op.expect.end() && !feeds) {
+        if (op.expect.size() == 1 && single != op.expect.end() && !feeds && !options_.ran) {
             out.batch = single->second.batch;
             out.rows = single->second.rows;
             out.cols = single->second.cols;
@@ -283,7 +296,7 @@ private:
     /// name: the indices, or nothing where a tensor comes from another op.
     std::map<std::string, const std::vector<std::int64_t>*> sampled_inputs(const ManifestOp& op, const OpRequest& request, std::size_t i) {
         std::map<std::string, const std::vector<std::int64_t>*> out;
-        if (op.op != "linear" && op.op != "scaled_linear") return out;
+        if (sought_ || (op.op != "linear" && op.op != "scaled_linear")) return out;
         const auto pick = [&](const char* name, const std::optional<std::vector<std::int64_t>>& indices) {
             const auto tensor = op.in.find(name);
             if (indices && tensor != op.in.end() && !is_computed(tensor->second, i) && tensors_.shape(tensor->second).size() == 2)
@@ -302,7 +315,11 @@ private:
         }
         OpResult result;
         try {
-            result = function(request(op, i));
+            OpRequest asked = request(op, i);
+            std::vector<std::pair<std::string, OpRequest>> stages;
+            if (options_.ran) asked.observe = [&](const std::string& stage, const OpRequest& at) { stages.emplace_back(stage, at); };
+            result = function(asked);
+            if (options_.ran) report_run(op, asked, stages, result);
         } catch (const InputError& error) {
             const std::string what = error.what(), prefix = manifest_.path.string() + ": ";
             const auto names = [&](const char* file) { return what.find(file) != std::string::npos; };
@@ -323,6 +340,12 @@ private:
             else
                 report_.not_modelled.push_back({op.id + (output.empty() ? "" : "." + output), reason});
         }
+    }
+
+    void report_run(const ManifestOp& op, const OpRequest& asked, const std::vector<std::pair<std::string, OpRequest>>& stages, const OpResult& result) const {
+        for (const auto& [stage, at] : stages)
+            if (const auto out = result.out.find(stage); out != result.out.end()) options_.ran(op.id + "." + stage, at, {{"", out->second}});
+        if (stages.empty()) options_.ran(op.id, asked, result.out);
     }
 
     /// Why an output was not computed; empty if it was.
@@ -352,7 +375,7 @@ private:
         const std::string place = "op " + op.id + ": expect" + (output.empty() ? "" : " " + output) + ": ";
         Tensor part;
         try {
-            part = selected ? actual : select(actual, expect);
+            part = selected ? actual : sampled(actual, expect.rows, expect.cols, expect.batch);
         } catch (const InputError& error) {
             fail(place + error.what());
         }
@@ -386,6 +409,7 @@ private:
     std::map<std::string, std::size_t> last_use_;  // last needed op that reads a name
     std::map<std::string, Tensor> computed_;
     std::set<std::string> missing_;  // outputs of ops that are not modelled
+    bool sought_ = false;            // the op asked about is the one that find() looks for: its inputs are left whole
     ReplayReport report_;
 };
 
@@ -400,5 +424,27 @@ std::string ReplayReport::result() const { return different() ? "different" : no
 int ReplayReport::exit_code() const noexcept { return different() ? 1 : not_modelled.empty() ? 0 : 3; }
 
 ReplayReport replay(const Manifest& manifest, const ReplayOptions& options) { return Replay(manifest, options).run(); }
+
+Tensor load_tensor(const Manifest& manifest, const std::string& name) { return Tensors(manifest).get(name); }
+
+RecordedOp recorded_op(const Manifest& manifest, const std::string& name, const std::optional<std::pair<std::int64_t, std::int64_t>>& element) {
+    const ReplayOptions options{.stages = {}, .recorded = true, .max_first = 0, .progress = {}};
+    const auto fail = [&](const std::string& reason) { throw InputError(manifest.path.string() + ": " + reason); };
+    std::string wanted = name;
+    if (wanted.empty()) {
+        const std::vector<std::string> names = recorded_op_names(manifest);
+        if (names.size() != 1) fail("--op: " + std::to_string(names.size()) + " ops have an \"expect\"; name one of them");
+        wanted = names.front();
+    }
+    for (std::size_t i = 0; i < manifest.ops.size(); ++i) {
+        const std::string& id = manifest.ops[i].id;
+        const bool layer = manifest.ops[i].op == "decoder_layer";
+        if (wanted != id && !(layer && wanted.starts_with(id + "."))) continue;
+        if (wanted == id && layer) fail("--op: " + id + " is a layer; name a stage of it, as " + id + ".down");
+        return Replay(manifest, options).find(i, wanted == id ? "" : wanted.substr(id.size() + 1), element);
+    }
+    fail("--op: no op is called \"" + wanted + "\"");
+    throw std::logic_error("unreachable");
+}
 
 }  // namespace bitreplay

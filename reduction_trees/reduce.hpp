@@ -14,10 +14,16 @@ namespace bitreplay {
 ///   Value lanes(const Plan& lanes): for instance by reduce_lanes()
 ///   void add(Value& sum, const Value& part)
 ///   void round(Value& value): to the kernel's result format
+/// and, if it wants to be told: begin(plan) and end(value) around each node, merged(part, sum) after each part of a merge.
 template <class Sums>
 typename Sums::Value reduce(const Plan& plan, const Sums& sums, std::int64_t leaf = 0) {
-    if (plan.kind == Plan::Kind::walk) return sums.walk(plan, leaf);
-    if (plan.kind == Plan::Kind::lanes) return sums.lanes(plan);
+    constexpr bool told = requires(const typename Sums::Value& value) { sums.merged(value, value); };
+    if constexpr (told) sums.begin(plan);
+    if (plan.kind != Plan::Kind::merge) {
+        typename Sums::Value value = plan.kind == Plan::Kind::walk ? sums.walk(plan, leaf) : sums.lanes(plan);
+        if constexpr (told) sums.end(value);
+        return value;
+    }
     std::vector<std::int64_t> first_leaf;
     for (const Plan& part : plan.parts) {
         first_leaf.push_back(leaf);
@@ -30,12 +36,14 @@ typename Sums::Value reduce(const Plan& plan, const Sums& sums, std::int64_t lea
         typename Sums::Value part = reduce(plan.parts[at], sums, first_leaf[at]);
         if (plan.merge.parts == Merge::Precision::result) sums.round(part);
         if (first)
-            sum = std::move(part);
+            sum = told ? part : std::move(part);
         else
             sums.add(sum, part);
         first = false;
         if (plan.merge.sums == Merge::Precision::result) sums.round(sum);
+        if constexpr (told) sums.merged(part, sum);
     }
+    if constexpr (told) sums.end(sum);
     return sum;
 }
 

@@ -37,6 +37,8 @@ int main(int argc, char** argv) {
         tools::Action action;
         tools::add_replay(app, action);
         tools::add_gemm(app, action);
+        tools::add_identify(app, action);
+        tools::add_explain(app, action);
         tools::add_info(app, action);
         CLI::App& bench = *app.add_subcommand("bench", "Speed of the arithmetic on this machine");
         bench.require_subcommand(1);

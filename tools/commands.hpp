@@ -11,6 +11,8 @@ using Action = std::function<int()>;
 // One function per subcommand: declares its options and, when chosen, sets the action.
 void add_replay(CLI::App& app, Action& action);
 void add_gemm(CLI::App& app, Action& action);
+void add_identify(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 
 }  // namespace bitreplay::tools

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/convert.hpp"
+#include "formats/error.hpp"
+#include "formats/strict_json.hpp"
 
 namespace bitreplay::tools {
 namespace {
@@ -90,6 +92,18 @@ std::string to_json(const ReplayReport& report, const Manifest& manifest, double
     out["version"] = BITREPLAY_VERSION;
     if (!manifest.software.empty()) out["software"] = nlohmann::ordered_json::parse(manifest.software);
     return out.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Params parameters(const std::vector<std::string>& pairs) {
+    Params params;
+    for (const std::string& pair : pairs) {
+        const auto equals = pair.find('=');
+        if (equals == std::string::npos || equals == 0) throw InputError("--param " + detail::printable(pair) + ": expected name=value");
+        const std::string value = pair.substr(equals + 1);
+        const bool json = value == "true" || value == "false" || (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos);
+        params.set(pair.substr(0, equals), json ? value : nlohmann::json(value).dump());
+    }
+    return params;
 }
 
 }  // namespace bitreplay::tools

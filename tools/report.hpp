@@ -6,6 +6,8 @@
 
 namespace bitreplay::tools {
 
+/// The values of --param NAME=VALUE: JSON where that parses (numbers, true, false) and words otherwise.
+Params parameters(const std::vector<std::string>& pairs);
 /// "0x3f81 (1.0078125)": a code and its value.
 std::string show(const Format& format, std::uint64_t code);
 /// "+1 ulp" of an actual code against the expected one, or why there is no number.

@@ -94,7 +94,7 @@ void check(const FlashCall& call) {
 class Runner {
 public:
     Runner(const FlashProblem& problem, const FlashEngine& engine) : problem_(problem) {
-        if (!engine.fast) return;
+        if (!engine.fast || engine.observer != nullptr) return;
         for (const simd::FlashRowKernels* kernels : simd::flash_row_kernels())
             if (kernels_ == nullptr && (engine.isa.empty() || kernels->name == engine.isa)) kernels_ = kernels;
         isa_ = engine.isa;
@@ -107,8 +107,9 @@ public:
             while (end < blocks.size() && blocks[end].kv_row == blocks[begin].kv_row && blocks[end].keys == blocks[begin].keys) ++end;
             const FlashBlock& head = blocks[begin];
             const auto pack = head.keys == 0 ? nullptr : detail::FlashPack::make(problem_, head.kv_row, head.keys, kernels_, isa_);
-            const std::int64_t parts = std::ssize(lists);
-            parallel_for(static_cast<std::int64_t>(end - begin) * parts, 1, [&](std::int64_t first, std::int64_t last) {
+            const std::int64_t parts = std::ssize(lists), runs = static_cast<std::int64_t>(end - begin) * parts;
+            // An observer hears of the parts in their order.
+            parallel_for(runs, problem_.observer != nullptr ? runs : 1, [&](std::int64_t first, std::int64_t last) {
                 for (std::int64_t n = first; n < last; ++n) {
                     const auto part = static_cast<std::size_t>(n % parts);
                     const FlashBlock& block = lists[part][begin + static_cast<std::size_t>(n / parts)];
@@ -122,9 +123,12 @@ public:
 
 private:
     void run(const FlashBlock& block, const detail::FlashPack* pack, std::span<std::uint32_t> o, std::span<std::uint32_t> lse) const {
+        const FlashObserver* observer = problem_.observer;
+        if (observer != nullptr && (observer->row < block.q_row || observer->row >= block.q_row + block.rows)) return;
         if (block.first_tile >= block.last_tile) {
             std::fill(o.begin(), o.end(), 0);
             std::fill(lse.begin(), lse.end(), problem_.partial ? 0xFF800000 : 0x7F800000);
+            if (observer != nullptr) problem_.observer->part(0, 0x3F800000, lse.front(), 0);
             return;
         }
         if (pack != nullptr && flash_block_fast(problem_, block, *pack, o, lse)) return;
@@ -161,7 +165,7 @@ AttentionResult flash_attention(const FlashCall& original, const FlashEngine& en
     const std::vector<std::int64_t> shape = call.q.shape();
     if (plan.groups_as_rows) call.q = call.q.reshape({shape[0], call.k.dim(1), shape[1] / call.k.dim(1), shape[3]});
     const FlashProblem problem{call.q, call.k, call.v, plan, find_rule(call), flash_recipe().instruction_k, detail::FlashMath(call.gpu, call.build.fast_math),
-                               call.scale, times_log2e(call.scale), plan.splits > 1};
+                               call.scale, times_log2e(call.scale), plan.splits > 1, false, engine.observer};
 
     const auto d = static_cast<std::size_t>(call.q.cols());
     AttentionResult result{Tensor(call.q.format(), shape), Tensor(fp32, {shape[0], shape[1], shape[2]})};
@@ -195,6 +199,7 @@ AttentionResult flash_attention(const FlashCall& original, const FlashEngine& en
     parallel_for(call.q.rows(), 16, [&](std::int64_t first, std::int64_t last) {
         std::vector<std::uint32_t> o(d);
         for (std::int64_t row = first; row < last; ++row) {
+            if (engine.observer != nullptr && engine.observer->row != row) continue;
             const std::size_t at = static_cast<std::size_t>(row) * parts;
             const std::uint32_t lse = detail::flash_combine_row(problem, std::span<const std::uint32_t>(part_lse).subspan(at, parts),
                                                                 std::span<const std::uint32_t>(part_o).subspan(at * d, parts * d), o);

@@ -38,6 +38,7 @@ struct FlashProblem {
     std::uint32_t scale_log2;  ///< from scores to exponents of two
     bool partial;  ///< the rows are parts of a split: an empty sum has log-sum-exp -inf, else +inf
     bool cudnn = false;  ///< the order of cuDNN's kernels: see cudnn_block_scalar
+    FlashObserver* observer = nullptr;
 };
 
 /// Keys [first, second) of the sequence that the row at this position may see.

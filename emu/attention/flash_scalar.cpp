@@ -36,12 +36,18 @@ public:
             decode_rows(problem_.v, block_.kv_row + first_key, count, true, v_);
             const bool first = tile == block_.last_tile - 1;
             const bool check = problem_.plan.local || block_.last_tile - 1 - tile < block_.checked_tiles;
-            for (std::size_t r = 0; r < rows.size(); ++r) step(rows[r], r, first_key, static_cast<std::size_t>(count), first, check);
+            for (std::size_t r = 0; r < rows.size(); ++r)
+                if (computed(r)) step(rows[r], r, first_key, static_cast<std::size_t>(count), first, check);
         }
-        for (std::size_t r = 0; r < rows.size(); ++r) lse[r] = finish(rows[r], r);
+        for (std::size_t r = 0; r < rows.size(); ++r)
+            if (computed(r)) lse[r] = finish(rows[r], r);
     }
 
 private:
+    bool computed(std::size_t r) const {
+        return problem_.observer == nullptr || problem_.observer->row == block_.q_row + static_cast<std::int64_t>(r);
+    }
+
     void step(Row& row, std::size_t r, std::int64_t first_key, std::size_t keys, bool first, bool check) {
         // Columns beyond the last key exist in the tile, as -inf: they take part in the sums.
         const auto columns = static_cast<std::size_t>(problem_.plan.tile.key);
@@ -69,8 +75,10 @@ private:
         const std::uint32_t scaled_max = max == minus_infinity ? 0 : math_.mul(max, problem_.scale_log2);
         std::array<bool, 4> started{};
         p_.resize(keys);
+        weights_.clear();
         for (std::size_t j = 0; j < columns; ++j) {
             const std::uint32_t p = math_.exp2(math_.mul_sub(scores_[j], problem_.scale_log2, scaled_max));
+            if (problem_.observer != nullptr) weights_.push_back(p);
             std::uint32_t& sum = row.sums[lane_of(j)];
             if (started[lane_of(j)])
                 sum = math_.add(sum, p);
@@ -82,7 +90,13 @@ private:
         }
         for (std::size_t i = 0; i < d_; ++i) {
             const std::span<const Operand> v = std::span<const Operand>(v_).subspan(i * keys, keys);
-            o[i] = static_cast<std::uint32_t>(dot_walk(problem_.rule, problem_.instruction_k, p_, v, o[i]));
+            if (problem_.observer == nullptr || problem_.observer->column != static_cast<std::int64_t>(i)) {
+                o[i] = static_cast<std::uint32_t>(dot_walk(problem_.rule, problem_.instruction_k, p_, v, o[i]));
+                continue;
+            }
+            const std::uint32_t before = o[i];
+            o[i] = static_cast<std::uint32_t>(dot_walk(problem_.rule, problem_.instruction_k, p_, v, before, first_key, *problem_.observer));
+            problem_.observer->tile({first_key, static_cast<std::int64_t>(keys), first, scores_, weights_, max, rescale, row.sums, before, o[i]});
         }
     }
 
@@ -91,8 +105,10 @@ private:
         const bool empty = is_zero_bits(total) || is_nan_bits(total);
         const std::uint32_t factor = empty ? one : math_.reciprocal(total);
         for (std::uint32_t& x : o_.subspan(r * d_, d_)) x = math_.mul(x, factor);
-        if (empty) return problem_.partial ? minus_infinity : plus_infinity;
-        return math_.fma(row.max, problem_.scale, math_.fast_log(total));
+        const std::uint32_t lse = empty ? (problem_.partial ? minus_infinity : plus_infinity) : math_.fma(row.max, problem_.scale, math_.fast_log(total));
+        if (problem_.observer != nullptr)
+            problem_.observer->part(total, factor, lse, o_[r * d_ + static_cast<std::size_t>(problem_.observer->column)]);
+        return lse;
     }
 
     const FlashProblem& problem_;
@@ -101,7 +117,7 @@ private:
     std::span<std::uint32_t> o_;
     std::size_t d_;
     std::vector<Operand> q_, k_, v_, p_;
-    std::vector<std::uint32_t> scores_;
+    std::vector<std::uint32_t> scores_, weights_;  // weights: for the observer
 };
 
 }  // namespace
@@ -164,6 +180,10 @@ std::uint32_t flash_combine_row(const FlashProblem& problem,
     for (std::size_t i = 0; i < lse.size(); ++i) {
         const std::uint32_t weight = math.exp(math.sub(lse[i], total));
         for (std::size_t j = 0; j < out.size(); ++j) out[j] = math.fma(weight, o[i * out.size() + j], out[j]);
+        if (problem.observer != nullptr) {
+            const auto column = static_cast<std::size_t>(problem.observer->column);
+            problem.observer->combined(weight, o[i * out.size() + column], out[column]);
+        }
     }
     return total;
 }

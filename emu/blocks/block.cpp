@@ -103,6 +103,7 @@ OpResult LayerRun::call(const std::string& stage, const std::string& op, Inputs 
                       .in = std::move(in), .out_format = hidden().format(), .recorded = {}, .rows = {}, .cols = {}};
     request.take_kernel(kernels_.object(stage));
     if (op == "attention" && request.kernel.empty()) request.kernel = request_.params.text("attention", "");
+    if (request_.observe) request_.observe(stage, request);
     return function(request);
 }
 

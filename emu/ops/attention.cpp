@@ -26,7 +26,7 @@ void check_names(const OpRequest& request, const FlashPlan& plan) {
     }
 }
 
-OpResult flash(const OpRequest& request, const FlashBuild& build) {
+FlashCall call_of(const OpRequest& request, const FlashBuild& build) {
     FlashCall call{request.gpu, build, request.input("q"), request.input("k"), request.input("v")};
     call.causal = request.params.boolean("causal", false);
     call.scale = attention_scale(request);
@@ -47,7 +47,15 @@ OpResult flash(const OpRequest& request, const FlashBuild& build) {
     if (call.q.rank() != 4 || call.k.rank() != 4) request.fail("q, k and v must be [batch, heads, length, head dimension]");
 
     if (call.k.dim(1) != 0 && call.q.size() != 0) check_names(request, plan_flash(call));
-    AttentionResult result = flash_attention(call);
+    return call;
+}
+
+const FlashBuild* find_build(const OpRequest& request) {
+    return request.kernel.empty() ? match_flash_build(request.kernel_names) : find_flash_build(request.kernel);
+}
+
+OpResult flash(const OpRequest& request, const FlashBuild& build) {
+    AttentionResult result = flash_attention(call_of(request, build));
     OpResult out;
     out.main = "o";
     out.out["o"] = std::move(result.o);
@@ -77,10 +85,16 @@ std::uint32_t attention_scale(const OpRequest& request) {
     return static_cast<std::uint32_t>(convert(fp64, fp32, std::bit_cast<std::uint64_t>(request.params.real("scale", 0))));
 }
 
+FlashCall flash_call(const OpRequest& request) {
+    const FlashBuild* build = find_build(request);
+    if (build == nullptr) request.not_modelled("not a flash-attention kernel with a model");
+    return call_of(request, *build);
+}
+
 OpResult run_attention(const OpRequest& request) {
     constexpr std::array<std::string_view, 4> names{"q", "k", "v", "mask?"};
     request.check_inputs(names);
-    const FlashBuild* build = request.kernel.empty() ? match_flash_build(request.kernel_names) : find_flash_build(request.kernel);
+    const FlashBuild* build = find_build(request);
     if (build != nullptr) {
         if (request.in.contains("mask")) request.not_modelled("kernel " + build->name + " with a mask tensor");
         return flash(request, *build);

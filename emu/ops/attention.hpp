@@ -1,5 +1,6 @@
 #pragma once
 
+#include "emu/attention.hpp"
 #include "emu/ops/op.hpp"
 
 namespace bitreplay {
@@ -14,6 +15,10 @@ OpResult run_eager_attention(const OpRequest& request);
 
 /// Whether a list of recorded CUDA kernel names is eager attention: two matrix products around a softmax.
 bool is_eager_attention(const std::vector<std::string>& kernel_names);
+
+/// The flash-attention call of a request whose kernel is one of the builds in reduction_trees/attention. Throws NotModelled
+/// if it is not, InputError for parameters or a recorded kernel that do not fit.
+FlashCall flash_call(const OpRequest& request);
 
 /// FP32 code of the scale: the parameter, or 1/sqrt(head dimension).
 std::uint32_t attention_scale(const OpRequest& request);

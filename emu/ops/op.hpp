@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -43,6 +44,8 @@ struct OpRequest {
     std::optional<std::vector<std::int64_t>> batch = std::nullopt;
     /// Where x or w holds only some rows of the recorded tensor: which.
     std::optional<InputPart> x_part = std::nullopt, w_part = std::nullopt;
+    /// An op made of others (a layer) calls it with each of them before it runs, and the stage's name.
+    std::function<void(const std::string& stage, const OpRequest&)> observe = {};
 
     /// Takes over what a stage of this op recorded of its kernel: "kernel", "kernel_names", "cublaslt", and "params", which
     /// join those that are there. Rejects other keys.

@@ -1,4 +1,4 @@
-#include "emu/reduce.hpp"
+#include "emu/ops/reduce.hpp"
 
 #include <array>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace bitreplay {
 
-OpResult run_reduce(const OpRequest& request) {
+ReduceTask reduce_task(const OpRequest& request) {
     constexpr std::pair<std::string_view, ReduceFunction> functions[] = {
         {"sum", ReduceFunction::sum},
         {"mean", ReduceFunction::mean},
@@ -26,10 +26,15 @@ OpResult run_reduce(const OpRequest& request) {
         if (name != known) continue;
         const bool widens = function == ReduceFunction::mean_sq;
         const Format result = request.out_format.value_or(widens ? fp32 : x.format());
-        return single(as_op(request, [&] { return reduce({request.gpu, function, x, result, offset}); }));
+        return {request.gpu, function, x, result, offset};
     }
     if (!name.empty()) request.not_modelled("reduction \"" + name + "\"");
     request.fail("params: missing key \"fn\"");
+}
+
+OpResult run_reduce(const OpRequest& request) {
+    const ReduceTask task = reduce_task(request);
+    return single(as_op(request, [&] { return reduce(task); }));
 }
 
 }  // namespace bitreplay

@@ -54,6 +54,14 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
     };
     const std::string cut = write(folder / "cut.json", R"({"bitreplay": 1, "gpu")").string();
     const std::string binary = write(folder / "binary.json", std::string("\xff\xfe\0\1", 4)).string();
+    const std::string x = R"("x": {"synthetic": "splitmix64-ih4", "seed": 1, "exp2": 0, "dtype": "bf16", "shape": [3, 64]})";
+    const std::string product = write(folder / "product.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x + R"(, "w": {"synthetic": "splitmix64-ih4",
+        "seed": 2, "exp2": 0, "dtype": "bf16", "shape": [5, 64]}}, "ops": [{"id": "it", "op": "linear", "in": {"x": "x", "w": "w"}, "kernel": "single_walk"}]})").string();
+    const std::string recorded = write(folder / "recorded.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x + R"(, "w": {"synthetic": "splitmix64-ih4",
+        "seed": 2, "exp2": 0, "dtype": "bf16", "shape": [5, 64]}}, "ops": [{"id": "it", "op": "linear", "in": {"x": "x", "w": "w"}, "expect": {"sha256": ")" +
+        std::string(64, '0') + "\"}}]}").string();
+    const std::string silu = write(folder / "silu.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x +
+        R"(}, "ops": [{"id": "it", "op": "unary", "in": {"x": "x"}, "params": {"fn": "silu"}, "expect": {"sha256": ")" + std::string(64, '0') + "\"}}]}").string();
     const Mistake mistakes[] = {
         {"replay", 2, "manifest is required"},
         {"replay absent.json", 2, "absent.json: cannot be opened"},
@@ -68,6 +76,25 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
         {"gemm --gpu h200 --kernel single_walk", 2, "--synthetic"},
         {"gemm --gpu h200 --kernel-name nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT --synthetic 1 1 64", 3, "split_k was not recorded"},
         {"gemm --gpu h200 --kernel single_walk --synthetic 1 1 16 --out /no-such-folder/y.safetensors", 2, "no-such-folder"},
+        {"identify", 2, "manifest is required"},
+        {"identify absent.json", 2, "absent.json: cannot be opened"},
+        {"identify " + cut, 2, "not JSON"},
+        {"identify " + product + " --op nothing", 2, "no op is called"},
+        {"identify " + recorded + " --gpu h300", 3, "unknown GPU"},
+        {"identify " + recorded, 2, "only a SHA-256 was recorded"},
+        {"identify " + product + " --param split_k", 2, "expected name=value"},
+        {"identify " + product, 2, "0 ops have an"},
+        {"identify " + product + " --op it", 2, "nothing was recorded"},
+        {"identify " + silu, 3, "no candidates for op unary"},
+        {"explain", 2, "explain needs a manifest"},
+        {"explain absent.json --element 0,0", 2, "absent.json: cannot be opened"},
+        {"explain " + product, 2, "--element"},
+        {"explain " + product + " --op it --element 0,7", 2, "outside"},
+        {"explain " + product + " --op it --element 3,0", 2, "outside"},
+        {"explain " + product + " --op it --element 0,0 --gpu v100", 3, "v100 has no bf16"},
+        {"explain " + product + " --op it --element 0,0 --against-param split_k=2", 2, "split_k: unknown key"},
+        {"explain " + silu + " --op it --element 0,0", 3, "no trace of op unary"},
+        {"explain --diff " + product, 2, "--diff"},
         {"info nonsense", 2, "nonsense"},
         {"info --gpu nothing", 3, "unknown GPU"},
     };
@@ -82,7 +109,7 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
 
 TEST_CASE("cli: help, version and info answer on stdout with exit code 0") {
     const std::string tool = test::cli();
-    for (const std::string arguments : {"--help", "--version", "replay --help", "gemm --help", "info --help", "info gpus", "info instructions --gpu h200",
+    for (const std::string arguments : {"--help", "--version", "replay --help", "gemm --help", "info --help", "identify --help", "explain --help", "info gpus", "info instructions --gpu h200",
                                         "info kernels", "info formats", "info --gpu h200"}) {
         const auto result = test::run(tool + " " + arguments + " 2>/dev/null");
         CHECK(result.exit_code == 0);

@@ -1,10 +1,12 @@
 """Captures matrix products of PyTorch on mirrored synthetic inputs: outputs are pure rounding.
 
     python3 capture_gemm.py OUT_DIR NAME {ktail,sweep} [--count N]
+    python3 capture_gemm.py OUT_DIR NAME shapes --shape M N K [--shape M N K ...] [--dtype bf16] [--bias]
+    python3 make_manifests.py gemm OUT_DIR/NAME.json OUT_DIR/NAME.manifest.json
 
 Writes NAME.json (one entry per case: shape, dtypes, seeds, sampled rows and columns, kernels with grid, block and
 shared memory, what cuBLASLt logged, SHA-256 of the whole output) and NAME.safetensors (the samples).
-The case list is a fixed pseudo-random sequence. Inputs: x[M,K] even, w[N,K] odd mirrored (synthetic.py); `*_nn` tags
+The case list is a fixed pseudo-random sequence, or the shapes that are named. Inputs: x[M,K] even, w[N,K] odd mirrored (synthetic.py); `*_nn` tags
 multiply by the transposed copy of w; B > 0: batched, x[B,M,K], w[B,N,K]. scaled_mm scales are one float32 or, row-wise,
 vectors [M] and [N], all synthetic with exp2 -3 plus 1.0 (seeds sa, sb).
 """
@@ -201,14 +203,22 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("name")
-    parser.add_argument("which", choices=["ktail", "sweep"])
+    parser.add_argument("which", choices=["ktail", "sweep", "shapes"])
     parser.add_argument("--count", type=int, default=900)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--shape", type=int, nargs=3, action="append", default=[], metavar=("M", "N", "K"))
+    parser.add_argument("--dtype", choices=["bf16", "fp16"], default="bf16", help="of the products named by --shape")
+    parser.add_argument("--bias", action="store_true", help="with a bias")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     os.makedirs(args.out, exist_ok=True)
     self_check()
-    cases = (ktail_cases() if args.which == "ktail" else sweep_cases(args.count))[:args.only]
+    if args.which == "shapes":
+        cases = [case("bias" if args.bias else "linear", M, N, K, args.dtype) for M, N, K in args.shape]
+        if args.bias:
+            cases = [dict(c, bias=[5000 + c["N"], -10]) for c in cases]
+    else:
+        cases = (ktail_cases() if args.which == "ktail" else sweep_cases(args.count))[:args.only]
     entries, samples = [], {}
     for first in range(0, len(cases), 100):
         part, tensors = capture(cases[first:first + 100], first)

@@ -26,24 +26,34 @@ def write(path, manifest):
         f.write("\n")
 
 
+def gpu_name(title):
+    """The manifest's name of a GPU as the driver prints it: "NVIDIA A100-SXM4-80GB" is a100."""
+    words = re.sub(r"NVIDIA |GeForce |Tesla ", "", title or "H200").lower().replace("rtx ", "rtx")
+    return re.split(r"[ -]", words)[0]
+
+
 def gemm_kernel(names, entry):
     """What was recorded of one matrix product."""
-    return {"kernel_names": names, "cublaslt": log_line(entry)}
+    return {"kernel_names": names, **({"cublaslt": log_line(entry)} if entry else {})}
 
 
 def layer_stage(linear):
     kernel = {"kernel": "cublas.nvjet", "params": {"split_k": linear["split_k"]}}
     found = re.match(r"nvjet_sm90_[a-z]+_\d+x\d+_(\d+)x", linear["kernels"][0])
     if not found:
-        raise SystemExit("not an nvjet kernel: " + linear["kernels"][0])
+        return gemm_kernel(linear["kernels"], linear["ltlog"][-1] if linear["ltlog"] else None)
     kernel["params"]["tile_k"] = int(found.group(1))
     return kernel
 
 
 def layer_manifests(capture, payload):
     software = {k: v for k, v in capture["software"].items() if k != "gpu"}
-    tensors = {"hidden": synthetic(capture["x"]["seed"], capture["x"]["exp2"], "bf16", [capture["M"], capture["H"]])}
+    tensors = {"hidden": capture["hidden"] if "hidden" in capture else
+               synthetic(capture["x"]["seed"], capture["x"]["exp2"], "bf16", [capture["M"], capture["H"]])}
     for name, w in capture["weights"].items():
+        if "file" in w:
+            tensors["layer." + name] = w
+            continue
         more = {"plus": 1.0} if w["kind"] == "norm" else {}
         tensors["layer." + name] = synthetic(w["seed"], w["exp2"], "bf16", w["shape"], **more)
     inputs = {"hidden": "hidden", "weights": "layer."}
@@ -87,9 +97,11 @@ def layer_manifests(capture, payload):
                 expect[stage] = {"tensor": "expected." + stage}
                 if "rows" in info:
                     expect[stage].update(rows=info["rows"], cols=info["cols"])
-        op = {"id": "layer", "op": "decoder_layer", "in": {**inputs, **{name: name for name in more if name == "inv_freq"}}, "out": {s: s for s in stages}, "out_dtype": "bf16",
+        op = {"id": "layer", "op": "decoder_layer", "in": {**inputs, **{name: name for name in more if name == "inv_freq"}},
+              "out": {s: s for s in stages}, "out_dtype": capture.get("dtype", "bf16"),
               "params": params, "expect": expect}
-        out[variant] = {"bitreplay": 1, "gpu": "h200", "software": software, "tensors": {**tensors, **more}, "ops": [op]}
+        out[variant] = {"bitreplay": 1, "gpu": gpu_name(capture["software"].get("gpu")), "software": software,
+                        "tensors": {**tensors, **more}, "ops": [op]}
     return out
 
 
@@ -111,6 +123,10 @@ def attention(args):
                     "expect": {"o": {"sha256": c["sha256"]}, "lse": {"sha256": c["lse_sha256"]}}})
     write(args.out, {"bitreplay": 1, "gpu": "h200", "software": {"torch": "2.11.0+cu130"}, "tensors": tensors, "ops": ops})
     print(len(ops), "of", len(cases), "cases")
+
+
+def layer_manifest(capture, payload, variant):
+    return layer_manifests(capture, payload)[variant]
 
 
 def split_products(names):
