@@ -184,6 +184,9 @@ std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValue
     const std::int64_t rest = down * across % ctas, whole = down * across - rest;
     RecipeValues shared = values;
     shared[segments.parts] = rest == 0 ? 1 : ctas / rest;
+    const std::int64_t most = recipe.find_param(segments.parts)->high;
+    if (number(shared, segments.parts) > most)
+        throw NotModelled("kernel " + recipe.name + ": tiles shared by more than " + std::to_string(most) + " CTAs are not modelled");
     if (whole == 0) return {{{0, m}, {0, n}, std::move(shared)}};
     if (rest != 0 && down % number(values, segments.cluster_m) != 0)
         throw NotModelled("kernel " + recipe.name + ": clusters that reach beyond the output are not modelled");
@@ -195,9 +198,11 @@ std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValue
     const bool divided = rest_of_round > 0;
     if (divided && rest_of_round % height != 0)
         throw NotModelled("kernel " + recipe.name + ": a round of tiles that ends inside a column is not modelled");
-    // The one capture with swizzled tiles runs the second band backwards; it does not say how the third runs.
+    // Captures show a single band, and the second of two swizzled ones, which runs backwards. Among unswizzled bands the
+    // shared tiles are elsewhere.
     const bool backwards = swizzled && first == band;
-    if (divided && swizzled && first > band) throw NotModelled("kernel " + recipe.name + ": more than 16 rows of swizzled tiles are not modelled");
+    if (rest != 0 && down > band && !backwards)
+        throw NotModelled("kernel " + recipe.name + ": a partial round over several bands of tiles is not modelled");
     const std::int64_t columns = divided ? rest_of_round / height : 0;
     const Range above{0, std::min(m, first * tile_m)}, inside{above.end, std::min(m, (first + height) * tile_m)}, below{divided ? inside.end : above.end, m};
     std::vector<OutputRegion> out;

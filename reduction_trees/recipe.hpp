@@ -121,8 +121,8 @@ struct RecipeSegments {
     std::string parts;           ///< set for a region of the output: how many CTAs share each of its tiles
     std::string tile_m, tile_n;  ///< rows and columns of an output tile
     std::string ctas;            ///< CTAs in the grid
-    std::string cluster_m;       ///< tiles of a cluster along M: that many rows of tiles are walked together, N outside
-    std::string swizzle;         ///< 1: 8 rows of tiles together, the second such band from the last column backwards
+    std::string cluster_m;       ///< tiles of a cluster along M: that many rows of tiles are a band, walked column by column
+    std::string swizzle;         ///< 1: bands of 8 rows, the second from the last column backwards
 };
 
 /// A family of kernels with one order of summation, from a JSON file.

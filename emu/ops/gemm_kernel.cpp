@@ -33,6 +33,12 @@ bool fits_operands(const Recipe& recipe, const Format& a) {
     return cuda_core || recipe.operands.empty() != (a == fp32);
 }
 
+/// "algoId=66 computeType=COMPUTE_32F", for messages.
+std::string algorithm_of(const CublasLtFields& log) {
+    const auto compute = log.find("computeType");
+    return "algoId=" + log.at("algoId").substr(0, 40) + (compute == log.end() ? "" : " computeType=" + compute->second.substr(0, 40));
+}
+
 /// The recipe of the recorded kernel: by the op's "kernel", its kernel names, or cuBLASLt's log alone.
 const Recipe& recorded_recipe(const OpRequest& request, const Format& a) {
     if (!request.kernel.empty()) return find_recipe(request.kernel);
@@ -44,7 +50,7 @@ const Recipe& recorded_recipe(const OpRequest& request, const Format& a) {
         request.not_modelled("no recipe for the recorded kernel " + names);
     }
     if (!request.cublaslt) request.not_modelled("no kernel was recorded");
-    const std::string algorithm = "cuBLASLt's algoId=" + request.cublaslt->at("algoId").substr(0, 40);
+    const std::string algorithm = "cuBLASLt's " + algorithm_of(*request.cublaslt);
     std::vector<const Recipe*> found = recipes_of(*request.cublaslt);
     std::erase_if(found, [&](const Recipe* recipe) { return !fits_operands(*recipe, a); });
     if (found.empty()) request.not_modelled(algorithm + " is not modelled");
@@ -102,8 +108,7 @@ GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const F
     if (recipe.families.empty()) request.not_modelled("kernel " + recipe.name + " is not a matrix product");
     const CublasLtFields* log = request.cublaslt ? &*request.cublaslt : nullptr;
     if (log != nullptr && !recipe.algorithms.empty() && !fits_log(recipe, *log))
-        request.fail("the cuBLASLt log (algoId=" + log->at("algoId").substr(0, 40) + ") contradicts kernel " +
-                     recipe.name);
+        request.not_modelled("kernel " + recipe.name + " under cuBLASLt's " + algorithm_of(*log));
     kernel.values = resolve(recipe, recorded_values(request, recipe), request.kernel_names, a.storage_bits(), log);
     const Format accumulator = accumulator_of(recipe, a);
     const DotTypes types{

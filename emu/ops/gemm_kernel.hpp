@@ -14,10 +14,9 @@ struct GemmKernel {
     Plan plan;  ///< of an output outside all regions: see output_regions()
 };
 
-/// Finds the kernel of a matrix product with operands of formats a and b and k products per output: by the op's
-/// "kernel", or else by its recorded kernel names, or else by what cuBLASLt logged. A log that contradicts the kernel:
-/// InputError. Throws NotModelled if there is none, if something had to be recorded, or if the GPU has no such
-/// instruction.
+/// Finds the kernel of a matrix product with operands of formats a and b and k products per output: by the op's "kernel",
+/// or else by its recorded kernel names, or else by what cuBLASLt logged. Throws NotModelled if there is none, if its recipe
+/// does not know the logged algorithm, if something had to be recorded, or if the GPU has no such instruction.
 GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const Format& b, std::int64_t k);
 
 /// The format in which a recipe's kernels multiply operands of a stored format: FP32 may be rounded (to tf32) first.

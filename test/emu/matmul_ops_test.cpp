@@ -135,7 +135,7 @@ TEST_CASE("products: the cuBLASLt log chooses the kernel and must fit what else 
                Catch::Matchers::Contains("contradicts the cuBLASLt log"));
     OpRequest named = logged("algoId=23 stages=STAGES_64x3");
     named.kernel_names = {bx};
-    CHECK_THAT(failure(named), Catch::Matchers::Contains("algoId=23) contradicts kernel cublas.nvjet"));
+    CHECK_THROWS_WITH(run(named), Catch::Matchers::Contains("kernel cublas.nvjet under cuBLASLt's algoId=23"));
     CHECK_THAT(failure(logged("algoId=66 epilogue=EPILOGUE_BIAS")),
                Catch::Matchers::Contains("the log has a bias, the op has none") ||
                    Catch::Matchers::Contains("has a bias, the op has none"));
@@ -184,7 +184,7 @@ TEST_CASE("products: TF32 kernels round FP32 operands to nearest even first") {
 
 TEST_CASE("products: the tiles of a partial round have their own order, wherever they are asked for") {
     const Tensor x = random(1, {20, 128}, fp32), w = random(2, {24, 128}, fp32);
-    const std::string params = R"({"ctas": 4, "tile_m": 8, "tile_n": 8, "tile_k": 32, "cluster_m": 1, "swizzle": 0})";
+    const std::string params = R"({"ctas": 6, "tile_m": 8, "tile_n": 8, "tile_k": 32, "cluster_m": 3, "swizzle": 0})";
     const OpRequest all = request("linear", {{"x", x}, {"w", w}}, params, "cublas.xmma_sm90_segments");
     const Tensor y = run(all), single = run(request("linear", {{"x", x}, {"w", w}}, "{}", "cublas.xmma_sm90"));
     std::int64_t differing = 0;
@@ -192,7 +192,7 @@ TEST_CASE("products: the tiles of a partial round have their own order, wherever
         for (std::int64_t j = 0; j < 24; ++j)
             if (y.get(i * 24 + j) != single.get(i * 24 + j)) {
                 ++differing;
-                CHECK((i >= 16 && j >= 16));  // 3 x 3 tiles, 8 of them in whole rounds
+                CHECK(j >= 16);  // 3 x 3 tiles, the first two columns of them in a whole round
             }
     CHECK(differing > 0);
     OpRequest some = all;

@@ -102,18 +102,20 @@ TEST_CASE("recipe: the tiles of a partial round are shared, all others are not")
                    std::to_string(region.cols.end) + "]x" + std::to_string(std::get<std::int64_t>(region.values.at("segments")));
         return out;
     };
-    // 3 x 2 tiles: all shared by two CTAs each; a whole round; one and a half rounds, the last two tiles are (1, 1) and (2, .)
+    // 3 x 2 tiles: all shared by two CTAs each; whole rounds only
     CHECK(regions(25, 40, 13, 1, 0) == "[0:25,0:40]x2");
     CHECK(regions(25, 40, 6, 1, 0) == "[0:25,0:40]x1");
     CHECK(regions(25, 40, 3, 1, 0) == "[0:25,0:40]x1");
-    CHECK(regions(25, 60, 5, 1, 0) == "[0:10,0:60]x1[10:20,0:40]x1[10:20,40:60]x1[20:25,0:60]x1");
-    // A cluster of two rows of tiles is walked column by column: 4 x 3 tiles, 8 of them whole.
-    CHECK(regions(40, 60, 8, 2, 0) == "[0:20,0:60]x1[20:40,0:20]x1[20:40,20:60]x2");
-    // Swizzled: bands of 8 rows of tiles, the second from the last column: 10 x 3 tiles, 26 of them whole.
-    CHECK(regions(100, 60, 26, 1, 1) == "[0:80,0:60]x1[80:100,0:40]x6[80:100,40:60]x1");
-    CHECK_THROWS_AS(regions(100, 60, 25, 1, 1), NotModelled);  // the round ends inside a column
+    // One band of two rows of tiles, walked column by column: 2 x 5 tiles, the last two of them shared.
+    CHECK(regions(20, 100, 4, 2, 0) == "[0:20,0:80]x1[0:20,80:100]x2");
+    // Swizzled: bands of 8 rows of tiles, the second from the last column: 14 x 3 tiles, 30 of them whole.
+    CHECK(regions(140, 60, 30, 1, 1) == "[0:80,0:60]x1[80:140,0:40]x2[80:140,40:60]x1");
+    CHECK_THROWS_AS(regions(140, 60, 28, 1, 1), NotModelled);  // the round ends inside a column
     CHECK_THROWS_AS(regions(250, 60, 50, 1, 1), NotModelled);  // the third band
+    CHECK_THROWS_AS(regions(40, 60, 8, 2, 0), NotModelled);    // two bands
+    CHECK_THROWS_AS(regions(25, 60, 5, 1, 0), NotModelled);
     CHECK_THROWS_AS(regions(30, 60, 8, 2, 0), NotModelled);    // a cluster reaches beyond the output
+    CHECK_THROWS_AS(regions(20, 40, 40, 2, 0), NotModelled);   // ten CTAs for a tile
     CHECK(output_regions(find_recipe("single_walk"), {}, 7, 9).size() == 1);
 }
 
