@@ -26,7 +26,8 @@ struct Side {
 
 /// `width` vectors from first on, as fp32, each a column: [k][width], room for depth rounded up to 4. What lies beyond
 /// the last vector is zero.
-void pack_panel(const Fp32Kernels& kernels, const Side& side, std::int64_t first, std::int64_t width, std::uint32_t* out) {
+void pack_panel(
+    const Fp32Kernels& kernels, const Side& side, std::int64_t first, std::int64_t width, std::uint32_t* out) {
     const std::int64_t depth = side.matrix.cols(), count = std::min(width, std::ssize(side.vectors) - first);
     std::vector<std::uint32_t> values(static_cast<std::size_t>(chunk * width));
     for (std::int64_t k = 0; k < depth; k += chunk) {
@@ -35,8 +36,11 @@ void pack_panel(const Fp32Kernels& kernels, const Side& side, std::int64_t first
             load_fp32(side.matrix,
                       side.vectors[static_cast<std::size_t>(first + j)] * depth + k,
                       std::span(values).subspan(static_cast<std::size_t>(j * chunk), static_cast<std::size_t>(n)));
-        kernels.transpose(
-            values.data(), chunk, static_cast<std::size_t>((n + 3) / 4 * 4), out + k * width, static_cast<std::size_t>(width));
+        kernels.transpose(values.data(),
+                          chunk,
+                          static_cast<std::size_t>((n + 3) / 4 * 4),
+                          out + k * width,
+                          static_cast<std::size_t>(width));
     }
 }
 
@@ -46,7 +50,8 @@ public:
     using Value = std::vector<std::uint32_t>;
 
     /// panel: a, b, a_stride, columns and rows.
-    TileSum(const Fp32Kernels& kernels, const Format& result, const FmaPanel& panel) : kernels_(kernels), result_(result), panel_(panel) {}
+    TileSum(const Fp32Kernels& kernels, const Format& result, const FmaPanel& panel)
+        : kernels_(kernels), result_(result), panel_(panel) {}
 
     Value zero() const { return Value(size()); }
 
@@ -69,14 +74,18 @@ public:
                 sum.kernels_.add(at(lane), more.data(), at(lane), more.size());
             }
             void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
-                if (stride == 1) return sum.kernels_.add(at(to), at(from), at(to), static_cast<std::size_t>(count) * sum.size());
+                if (stride == 1)
+                    return sum.kernels_.add(at(to), at(from), at(to), static_cast<std::size_t>(count) * sum.size());
                 for (std::int64_t i = 0; i < count; ++i)
                     sum.kernels_.add(at(to + i * stride), at(from + i * stride), at(to + i * stride), sum.size());
             }
             void copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
-                for (std::int64_t i = 0; i < count; ++i) std::memmove(at(to + i), at(from + i * stride), sum.size() * 4);
+                for (std::int64_t i = 0; i < count; ++i)
+                    std::memmove(at(to + i), at(from + i * stride), sum.size() * 4);
             }
-            void clear(std::int64_t first, std::int64_t count) { std::fill_n(at(first), static_cast<std::size_t>(count) * sum.size(), 0); }
+            void clear(std::int64_t first, std::int64_t count) {
+                std::fill_n(at(first), static_cast<std::size_t>(count) * sum.size(), 0);
+            }
         };
         Partials partials{*this, Value(static_cast<std::size_t>(partial_sums(plan)) * size()), zero()};
         if (plan.lanes.vector == 1 && plan.lanes.chunk == 0) {
@@ -101,7 +110,8 @@ private:
 
     /// Continues the chains at acc over a comb.
     void chain(const Comb& comb, std::uint32_t* acc) const {
-        const std::int64_t piece = comb.vector == comb.stride ? chunk : std::max(comb.stride, chunk / comb.stride * comb.stride);
+        const std::int64_t piece =
+            comb.vector == comb.stride ? chunk : std::max(comb.stride, chunk / comb.stride * comb.stride);
         for (std::int64_t first = comb.first; first < comb.end; first += piece) {
             FmaPanel part = from(first, std::min(piece, comb.end - first), acc);
             part.vector = std::min(part.depth, static_cast<std::size_t>(comb.vector));
@@ -159,10 +169,13 @@ Tensor gemm_fma(const GemmTask& task) {
     Scratch<std::uint32_t> values(static_cast<std::size_t>(rows * depth));
     parallel_for(rows, 16, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t i = first; i < last; ++i)
-            load_fp32(a.matrix, a.vectors[static_cast<std::size_t>(i)] * depth, std::span(values.data() + i * depth, static_cast<std::size_t>(depth)));
+            load_fp32(a.matrix,
+                      a.vectors[static_cast<std::size_t>(i)] * depth,
+                      std::span(values.data() + i * depth, static_cast<std::size_t>(depth)));
     });
     Tensor out(fp32, {std::ssize(task.rows), std::ssize(task.cols)});
-    const std::int64_t tile_rows = std::clamp<std::int64_t>(partials_in_cache / most_partials(task.plan), 1, largest_tile);
+    const std::int64_t tile_rows =
+        std::clamp<std::int64_t>(partials_in_cache / most_partials(task.plan), 1, largest_tile);
     const std::int64_t width = std::clamp((cols + narrowest - 1) / narrowest * narrowest, narrowest, widest);
     parallel_for((cols + width - 1) / width, 1, [&](std::int64_t first, std::int64_t last) {
         Scratch<std::uint32_t> panel(static_cast<std::size_t>((depth + 3) / 4 * 4 * width));
@@ -182,7 +195,8 @@ Tensor gemm_fma(const GemmTask& task) {
                 const auto tile = reduce(task.plan, TileSum(*kernels, task.result, operands));
                 for (std::int64_t i = 0; i < count; ++i)
                     for (std::int64_t j = 0; j < used; ++j)
-                        out.set(swapped ? (col + j) * rows + row + i : (row + i) * cols + col + j, tile[static_cast<std::size_t>(i * width + j)]);
+                        out.set(swapped ? (col + j) * rows + row + i : (row + i) * cols + col + j,
+                                tile[static_cast<std::size_t>(i * width + j)]);
             }
         }
     });

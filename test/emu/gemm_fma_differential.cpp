@@ -70,7 +70,8 @@ TEST_CASE("fma engine: every kernel row equals the scalar definition for every p
                 if (k == 600 && turn % 4 != 0 && ++turn != 0) continue;
                 const auto& [a, b] = types[turn % std::size(types)];
                 const auto& [m, n] = shapes[turn++ / 3 % std::size(shapes)];
-                const Tensor x = test::gemm_input(random, kind, a, m, k, 0), w = test::gemm_input(random, kind, b, n, k, 1);
+                const Tensor x = test::gemm_input(random, kind, a, m, k, 0),
+                             w = test::gemm_input(random, kind, b, n, k, 1);
                 const auto rows = every(m), cols = every(n);
                 const DotRule* const rule = cuda_core_rule(a, b);
                 REQUIRE(rule != nullptr);
@@ -78,7 +79,8 @@ TEST_CASE("fma engine: every kernel row equals the scalar definition for every p
                 const Tensor want = gemm_accumulators_scalar(task);
                 for (const Fp32Kernels* row : fp32_kernel_rows()) {
                     task.kernel = row->name;
-                    INFO(row->name << " " << kind << " K=" << k << " " << m << "x" << n << " " << to_string(plan).substr(0, 200));
+                    INFO(row->name << " " << kind << " K=" << k << " " << m << "x" << n << " "
+                                   << to_string(plan).substr(0, 200));
                     CHECK(differences(gemm_accumulators(task), want) == 0);
                     compared[row->name] += want.size();
                 }
@@ -95,7 +97,8 @@ TEST_CASE("fma engine: the scalar definition is f32::fma in order, NaN canonical
     std::int64_t compared = 0, nan = 0, infinite = 0;
     for (const std::string_view kind : test::gemm_kinds) {
         const std::int64_t k = 50;
-        const Tensor x = test::gemm_input(random, kind, fp32, 6, k, 0), w = test::gemm_input(random, kind, fp16, 20, k, 1);
+        const Tensor x = test::gemm_input(random, kind, fp32, 6, k, 0),
+                     w = test::gemm_input(random, kind, fp16, 20, k, 1);
         const auto rows = every(6), cols = every(20);
         const Plan plan{.kind = Plan::Kind::walk, .ranges = {{0, k}}, .parts = {}, .merge = {}};
         const Tensor out = gemm_accumulators_scalar({*cuda_core_rule(fp32, fp16), 1, plan, x, w, fp32, rows, cols});
@@ -103,7 +106,9 @@ TEST_CASE("fma engine: the scalar definition is f32::fma in order, NaN canonical
             for (std::int64_t j = 0; j < 20; ++j) {
                 std::uint32_t acc = 0;
                 for (std::int64_t c = 0; c < k; ++c)
-                    acc = f32::fma(static_cast<std::uint32_t>(x.get(i * k + c)), static_cast<std::uint32_t>(convert(fp16, fp32, w.get(j * k + c))), acc);
+                    acc = f32::fma(static_cast<std::uint32_t>(x.get(i * k + c)),
+                                   static_cast<std::uint32_t>(convert(fp16, fp32, w.get(j * k + c))),
+                                   acc);
                 CHECK(out.get(i * 20 + j) == acc);
                 ++compared;
                 nan += acc == 0x7FFFFFFF ? 1 : 0;
@@ -118,9 +123,11 @@ TEST_CASE("fma engine: the scalar definition is f32::fma in order, NaN canonical
 TEST_CASE("fma engine: chosen rows and columns, any number of threads, deep sums") {
     test::Random random(743);
     const std::int64_t k = 2561;
-    const Tensor x = test::gemm_input(random, "normal", bf16, 140, k, 0), w = test::gemm_input(random, "normal", bf16, 200, k, 1);
+    const Tensor x = test::gemm_input(random, "normal", bf16, 140, k, 0),
+                 w = test::gemm_input(random, "normal", bf16, 200, k, 1);
     const std::vector<std::int64_t> rows{139, 0, 7, 7, 64}, few{199, 3}, many = every(200), all_rows = every(140);
-    for (const Plan& plan : {plan_of("cublas.gemv", {{"custom_option", std::int64_t{75}}}, k), plan_of("cublas.simt_sgemm", {{"split_k", std::int64_t{1}}}, k),
+    for (const Plan& plan : {plan_of("cublas.gemv", {{"custom_option", std::int64_t{75}}}, k),
+                             plan_of("cublas.simt_sgemm", {{"split_k", std::int64_t{1}}}, k),
                              plan_of("cublas.dot", {{"split_k", std::int64_t{31}}, {"strided", std::int64_t{0}}}, k)}) {
         INFO(to_string(plan));
         GemmTask task{*cuda_core_rule(bf16, bf16), 1, plan, x, w, bf16, rows, few};
@@ -137,7 +144,8 @@ TEST_CASE("fma engine: chosen rows and columns, any number of threads, deep sums
         const Tensor part = gemm_accumulators(task);  // the operands change sides
         std::int64_t different = 0;
         for (std::int64_t i = 0; i < 140; ++i)
-            for (std::size_t j = 0; j < few.size(); ++j) different += part.get(i * 2 + static_cast<std::int64_t>(j)) != one.get(i * 200 + few[j]) ? 1 : 0;
+            for (std::size_t j = 0; j < few.size(); ++j)
+                different += part.get(i * 2 + static_cast<std::int64_t>(j)) != one.get(i * 200 + few[j]) ? 1 : 0;
         CHECK(different == 0);
         task.engine = GemmEngine::scalar;
         CHECK(differences(gemm_accumulators(task), part) == 0);
@@ -147,7 +155,8 @@ TEST_CASE("fma engine: chosen rows and columns, any number of threads, deep sums
 TEST_CASE("gemm: lanes on a tensor core fall back to the definition") {
     test::Random random(744);
     const Plan plan = plan_of("cublas.gemv", {{"custom_option", std::int64_t{75}}}, 128);
-    const Tensor x = test::gemm_input(random, "normal", bf16, 3, 128, 0), w = test::gemm_input(random, "normal", bf16, 66, 128, 1);
+    const Tensor x = test::gemm_input(random, "normal", bf16, 3, 128, 0),
+                 w = test::gemm_input(random, "normal", bf16, 66, 128, 1);
     const auto rows = every(3), cols = every(66);
     const DotRule& rule = find_gpu("h200").dot_rule(parse_instruction("wgmma.m64n8k16.f32.bf16.bf16"));
     const GemmTask task{rule, 16, plan, x, w, bf16, rows, cols};

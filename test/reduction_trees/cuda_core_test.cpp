@@ -33,7 +33,9 @@ Terms names(std::int64_t begin, std::int64_t end, std::int64_t step = 1) {
     for (std::int64_t k = begin; k < end; k += step) out.push_back(std::to_string(k));
     return out;
 }
-std::string chain(std::int64_t begin, std::int64_t end, std::int64_t step = 1) { return left_to_right(names(begin, end, step)); }
+std::string chain(std::int64_t begin, std::int64_t end, std::int64_t step = 1) {
+    return left_to_right(names(begin, end, step));
+}
 
 /// The sums of `count` lanes over [begin, end), `vector` consecutive summands in turn.
 Terms lanes(std::int64_t begin, std::int64_t end, std::size_t count, std::int64_t vector = 1) {
@@ -67,8 +69,10 @@ Terms restarted(std::int64_t end, std::size_t count, std::int64_t restart) {
 TEST_CASE("simt_sgemm: a chain per part, parts of a multiple of 32 if K is one, else of 4") {
     CHECK(sum("cublas.simt_sgemm", {{"split_k", n(1)}}, 5) == "((((0+1)+2)+3)+4)");
     CHECK(sum("cublas.simt_sgemm", {{"split_k", n(2)}}, 160) == left_to_right({chain(0, 96), chain(96, 160)}));
-    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(3)}}, 50) == left_to_right({chain(0, 20), chain(20, 40), chain(40, 50)}));
-    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(132)}}, 10) == left_to_right({chain(0, 4), chain(4, 8), chain(8, 10)}));
+    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(3)}}, 50) ==
+          left_to_right({chain(0, 20), chain(20, 40), chain(40, 50)}));
+    CHECK(sum("cublas.simt_sgemm", {{"split_k", n(132)}}, 10) ==
+          left_to_right({chain(0, 4), chain(4, 8), chain(8, 10)}));
     CHECK(sum("cublas.simt_sgemm", {{"split_k", n(2)}, {"reduction", word("inplace")}}, 64) ==
           rounded_in_turn({chain(0, 32), chain(32, 64)}));
     CHECK_THROWS_AS(sum("cublas.simt_sgemm", {}, 64), NotModelled);  // the split is never guessed
@@ -90,17 +94,22 @@ TEST_CASE("ffma: tiles of 8 dealt to the parts in turn, merged through as many b
         CHECK(sum("cublas.ffma", {{"split_k", n(5)}, {"custom_option", n(1)}}, k) ==
               left_to_right({part(4, 5, k), Symbols::sum(part(0, 5, k), part(3, 5, k)), part(1, 5, k), part(2, 5, k)}));
         CHECK(sum("cublas.ffma", {{"split_k", n(8)}, {"custom_option", n(1)}}, k) ==
-              left_to_right({part(7, 8, k), Symbols::sum(part(0, 8, k), part(4, 8, k)), Symbols::sum(part(1, 8, k), part(5, 8, k)),
-                             Symbols::sum(part(2, 8, k), part(6, 8, k)), part(3, 8, k)}));
+              left_to_right({part(7, 8, k),
+                             Symbols::sum(part(0, 8, k), part(4, 8, k)),
+                             Symbols::sum(part(1, 8, k), part(5, 8, k)),
+                             Symbols::sum(part(2, 8, k), part(6, 8, k)),
+                             part(3, 8, k)}));
         CHECK(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(2)}}, k) ==
               Symbols::sum(part(3, 4, k), left_to_right({part(0, 4, k), part(1, 4, k), part(2, 4, k)})));
     }
     CHECK_THROWS_AS(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(3)}}, 64), NotModelled);
-    CHECK_THROWS_AS(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(2)}, {"buffers", word("half")}}, 64), InputError);
+    CHECK_THROWS_AS(sum("cublas.ffma", {{"split_k", n(4)}, {"custom_option", n(2)}, {"buffers", word("half")}}, 64),
+                    InputError);
 }
 
 TEST_CASE("sgemm_largek: parts of floor(K / S) rounded up to 8, as many as K needs, in order") {
-    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(5)}}, 29) == rounded_in_turn({chain(0, 8), chain(8, 16), chain(16, 24), chain(24, 29)}));
+    CHECK(sum("cublas.sgemm_largek", {{"split_k", n(5)}}, 29) ==
+          rounded_in_turn({chain(0, 8), chain(8, 16), chain(16, 24), chain(24, 29)}));
     CHECK(sum("cublas.sgemm_largek", {{"split_k", n(2)}}, 100) == rounded_in_turn({chain(0, 56), chain(56, 100)}));
     CHECK(sum("cublas.sgemm_largek", {{"split_k", n(5)}}, 43) ==  // six parts
           rounded_in_turn({chain(0, 8), chain(8, 16), chain(16, 24), chain(24, 32), chain(32, 40), chain(40, 43)}));
@@ -119,13 +128,17 @@ TEST_CASE("gemmSN: 16 lanes from zero again every 256 (TN), contiguous parts in 
         INFO("K = " << k);
         CHECK(sum("cublas.gemm_sn_tn", {}, k) == left_to_right(restarted(k, 16, 256)));
     }
-    CHECK(sum("cublas.gemm_sn_nn", {{"parts", n(2)}, {"custom_option", n(0)}}, 22) == left_to_right({chain(0, 11), chain(11, 22)}));
+    CHECK(sum("cublas.gemm_sn_nn", {{"parts", n(2)}, {"custom_option", n(0)}}, 22) ==
+          left_to_right({chain(0, 11), chain(11, 22)}));
     CHECK(sum("cublas.gemm_sn_nn", {{"parts", n(4)}, {"custom_option", n(1)}}, 601) ==
-          left_to_right({left_to_right({chain(0, 128), chain(128, 151)}), left_to_right({chain(151, 279), chain(279, 302)}),
-                         left_to_right({chain(302, 430), chain(430, 453)}), left_to_right({chain(453, 581), chain(581, 601)})}));
+          left_to_right({left_to_right({chain(0, 128), chain(128, 151)}),
+                         left_to_right({chain(151, 279), chain(279, 302)}),
+                         left_to_right({chain(302, 430), chain(430, 453)}),
+                         left_to_right({chain(453, 581), chain(581, 601)})}));
     CHECK_THROWS_AS(sum("cublas.gemm_sn_tn", {{"custom_option", n(1)}}, 22), NotModelled);
     CHECK_THROWS_AS(sum("cublas.gemm_sn_nn", {{"parts", n(2)}, {"custom_option", n(2)}}, 22), NotModelled);
-    CHECK_THROWS_AS(sum("cublas.gemm_sn_nn", {{"custom_option", n(0)}}, 22), NotModelled);  // the kernel's name counts the parts
+    CHECK_THROWS_AS(sum("cublas.gemm_sn_nn", {{"custom_option", n(0)}}, 22),
+                    NotModelled);  // the kernel's name counts the parts
 }
 
 TEST_CASE("gemv: every custom option") {
@@ -134,19 +147,47 @@ TEST_CASE("gemv: every custom option") {
         std::size_t lanes;
         std::int64_t vector;
     };
-    const Turns turns[] = {{75, 32, 1}, {83, 32, 1}, {93, 32, 1}, {73, 16, 1}, {81, 16, 1}, {101, 16, 1}, {35, 16, 1},
-                           {67, 8, 1},  {51, 4, 1},  {69, 4, 1},  {111, 4, 1}, {57, 2, 1},  {10, 32, 4}};
-    const Turns slices[] = {{74, 32, 0}, {92, 32, 0}, {72, 16, 0}, {80, 16, 0}, {100, 16, 0}, {78, 8, 0}, {88, 8, 0}, {106, 8, 0},
-                            {58, 4, 0},  {96, 4, 0},  {110, 4, 0}, {1, 2, 0},   {48, 2, 0},   {56, 2, 0}, {94, 2, 0}, {102, 2, 0}};
+    const Turns turns[] = {{75, 32, 1},
+                           {83, 32, 1},
+                           {93, 32, 1},
+                           {73, 16, 1},
+                           {81, 16, 1},
+                           {101, 16, 1},
+                           {35, 16, 1},
+                           {67, 8, 1},
+                           {51, 4, 1},
+                           {69, 4, 1},
+                           {111, 4, 1},
+                           {57, 2, 1},
+                           {10, 32, 4}};
+    const Turns slices[] = {{74, 32, 0},
+                            {92, 32, 0},
+                            {72, 16, 0},
+                            {80, 16, 0},
+                            {100, 16, 0},
+                            {78, 8, 0},
+                            {88, 8, 0},
+                            {106, 8, 0},
+                            {58, 4, 0},
+                            {96, 4, 0},
+                            {110, 4, 0},
+                            {1, 2, 0},
+                            {48, 2, 0},
+                            {56, 2, 0},
+                            {94, 2, 0},
+                            {102, 2, 0}};
     for (const std::int64_t k : {1, 7, 33, 130, 515, 3000}) {
         for (const Turns& row : turns) {
             INFO("option " << row.option << ", K = " << k);
-            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) == test::halving(lanes(0, k, row.lanes, row.vector)));
+            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) ==
+                  test::halving(lanes(0, k, row.lanes, row.vector)));
         }
         for (const Turns& row : slices) {
             INFO("option " << row.option << ", K = " << k);
-            const auto count = static_cast<std::int64_t>(row.lanes), slice = std::min<std::int64_t>(64, (k + count - 1) / count);
-            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) == test::halving(lanes(0, k, row.lanes, slice)));
+            const auto count = static_cast<std::int64_t>(row.lanes),
+                       slice = std::min<std::int64_t>(64, (k + count - 1) / count);
+            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) ==
+                  test::halving(lanes(0, k, row.lanes, slice)));
         }
         INFO("K = " << k);
         CHECK(sum("cublas.gemv", {{"custom_option", n(11)}}, k) == left_to_right(restarted(k, 16, 512)));
@@ -177,7 +218,8 @@ TEST_CASE("gemv_nsp16: lanes of four, one round") {
 }
 
 TEST_CASE("dot: threads of a block halve, one block folds the blocks") {
-    for (const auto& [k, blocks, vector] : {std::tuple{1, 16, 2}, {1026, 16, 2}, {3000, 4, 2}, {5000, 496, 1}, {100000, 300, 2}, {2561, 31, 1}}) {
+    for (const auto& [k, blocks, vector] :
+         {std::tuple{1, 16, 2}, {1026, 16, 2}, {3000, 4, 2}, {5000, 496, 1}, {100000, 300, 2}, {2561, 31, 1}}) {
         INFO("K = " << k << ", " << blocks << " blocks, vectors of " << vector);
         Terms partial;  // of the blocks
         for (std::int64_t block = 0; block < blocks; ++block) {
@@ -185,7 +227,8 @@ TEST_CASE("dot: threads of a block halve, one block folds the blocks") {
             for (std::int64_t thread = 0; thread < 128; ++thread) {
                 Terms accumulators;
                 for (std::int64_t v = 0; v < vector; ++v)
-                    accumulators.push_back(chain(block * 128 * vector + thread * vector + v, k, std::int64_t{blocks} * 128 * vector));
+                    accumulators.push_back(
+                        chain(block * 128 * vector + thread * vector + v, k, std::int64_t{blocks} * 128 * vector));
                 threads.push_back(left_to_right(accumulators));
             }
             partial.push_back(test::halving(threads));
@@ -195,10 +238,20 @@ TEST_CASE("dot: threads of a block halve, one block folds the blocks") {
         for (std::size_t half = 64; half >= 32; half /= 2)
             for (std::size_t i = 0; i < half; ++i) last[i] = Symbols::sum(last[i], last[i + half]);
         Terms four;
-        for (std::size_t i = 0; i < 4; ++i) four.push_back(left_to_right({last[i], last[i + 4], last[i + 8], last[i + 12], last[i + 16], last[i + 20], last[i + 24], last[i + 28]}));
-        CHECK(sum("cublas.dot", {{"split_k", n(blocks)}, {"strided", n(vector == 2 ? 0 : 1)}}, k) == left_to_right(four));
+        for (std::size_t i = 0; i < 4; ++i)
+            four.push_back(left_to_right({last[i],
+                                          last[i + 4],
+                                          last[i + 8],
+                                          last[i + 12],
+                                          last[i + 16],
+                                          last[i + 20],
+                                          last[i + 24],
+                                          last[i + 28]}));
+        CHECK(sum("cublas.dot", {{"split_k", n(blocks)}, {"strided", n(vector == 2 ? 0 : 1)}}, k) ==
+              left_to_right(four));
     }
-    CHECK_THROWS_AS(sum("cublas.dot", {{"split_k", n(16)}}, 100), NotModelled);  // how the operands lie is never guessed
+    CHECK_THROWS_AS(sum("cublas.dot", {{"split_k", n(16)}}, 100),
+                    NotModelled);  // how the operands lie is never guessed
 }
 
 TEST_CASE("gemmk1: one product") {
@@ -223,19 +276,32 @@ TEST_CASE("kernel names: which recipe, and what they say") {
         return found == nullptr ? "" : found->name;
     };
     const std::string gemvx = "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, ";
-    CHECK(recipe_of({gemvx + "__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}) ==
-          "cublas.gemv");
-    CHECK(recipe_of({"std::enable_if<true, void>::type internal::gemvx::kernel<long, long, __half, float, float, float, true, true, false, false, 9, false, T>(P)",
+    CHECK(recipe_of({gemvx + "__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, false, true, true, false, 7, false, "
+                             "cublasGemvParamsEx<int> >(P)"}) == "cublas.gemv");
+    CHECK(recipe_of({"std::enable_if<true, void>::type internal::gemvx::kernel<long, long, __half, float, float, "
+                     "float, true, true, false, false, 9, false, T>(P)",
                      "void cublasLt::splitKreduce_kernel<32, 16, int, float>(P)"}) == "cublas.gemv");
-    CHECK(recipe_of({gemvx + "double, double, double, double, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}).empty());
-    CHECK(recipe_of({gemvx + "__half, __half, __half, __half, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"}).empty());
-    CHECK(recipe_of({"void dot_kernel<double, 128, 0, cublasDotParams<T> >(P)", "void reduce_1Block_kernel<double, 128, 7, T>(P)"}).empty());
-    CHECK(recipe_of({"void dot_kernel<float, 128, 0, cublasDotParams<T> >(P)", "void reduce_1Block_kernel<float, 128, 7, T>(P)"}) == "cublas.dot");
-    CHECK(recipe_of({"void gemmSN_TN_kernel<float, 128, 16, 4, 4, 2, 2, true, T>(P)"}).empty());  // other tiles: not known
-    CHECK(recipe_of({"Memset (Device)", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"}) ==
-          "cublas.ffma");
-    const std::string tn = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 8, 9, false, T>(P)",
-                      epilogue = "void cublasLt::epilogue::impl::globalKernel<8, 32, __half, __half, float, true, false, 1>(P)";
+    CHECK(
+        recipe_of({gemvx +
+                   "double, double, double, double, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"})
+            .empty());
+    CHECK(
+        recipe_of({gemvx +
+                   "__half, __half, __half, __half, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"})
+            .empty());
+    CHECK(recipe_of({"void dot_kernel<double, 128, 0, cublasDotParams<T> >(P)",
+                     "void reduce_1Block_kernel<double, 128, 7, T>(P)"})
+              .empty());
+    CHECK(recipe_of({"void dot_kernel<float, 128, 0, cublasDotParams<T> >(P)",
+                     "void reduce_1Block_kernel<float, 128, 7, T>(P)"}) == "cublas.dot");
+    CHECK(recipe_of({"void gemmSN_TN_kernel<float, 128, 16, 4, 4, 2, 2, true, T>(P)"})
+              .empty());  // other tiles: not known
+    CHECK(recipe_of({"Memset (Device)",
+                     "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_"
+                     "execute_kernel__5x_cublas"}) == "cublas.ffma");
+    const std::string
+        tn = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 8, 9, false, T>(P)",
+        epilogue = "void cublasLt::epilogue::impl::globalKernel<8, 32, __half, __half, float, true, false, 1>(P)";
     const auto bias_after = [&](const std::vector<std::string>& kernels) {
         const Recipe* found = match_recipe(kernels);
         REQUIRE(found != nullptr);
