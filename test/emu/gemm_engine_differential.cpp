@@ -164,5 +164,5 @@ TEST_CASE("dot engine: products of strided operands from a live accumulator equa
             INFO(instruction << " " << kind);
             CHECK(acc == want);
         }
-    CHECK(compared == 3 * 5 * 35 * 67);
+    CHECK(compared == 3 * 6 * 35 * 67);
 }
