@@ -30,6 +30,14 @@ Values values_of(const Recipe& recipe, const RecipeParam& param, const IdentifyO
         return {std::int64_t{std::stoll(text)}};
     }
     Values out;
+    // An option that numbers variants; what it stands for is not chosen beside it.
+    for (const RecipeTable& table : recipe.tables) {
+        if (table.param != param.name) continue;
+        if (param.fallback) out.push_back(*param.fallback);
+        for (const RecipeTable::Row& row : table.rows)
+            for (const std::int64_t value : row.values) out.emplace_back(value);
+        return out;
+    }
     if (param.fallback_bits != 0) out.emplace_back(param.fallback_bits / element_bits);
     if (param.fallback) out.push_back(*param.fallback);
     const auto add = [&](RecipeValue value) {
@@ -218,7 +226,13 @@ private:
         };
         std::vector<const RecipeParam*> shape_params, other_params;
         std::vector<Values> shape_values, other_values;
+        const auto follows = [&](const RecipeParam& param) {
+            return std::any_of(recipe.tables.begin(), recipe.tables.end(), [&](const RecipeTable& table) {
+                return std::any_of(table.rows.begin(), table.rows.end(), [&](const RecipeTable::Row& row) { return row.set.contains(param.name); });
+            });
+        };
         for (const RecipeParam& param : recipe.params) {
+            if (follows(param)) continue;
             const bool shaping = shapes(param);
             (shaping ? shape_params : other_params).push_back(&param);
             (shaping ? shape_values : other_values).push_back(values_of(recipe, param, options_, element_bits));
@@ -230,7 +244,7 @@ private:
                 const Plan plan = make_plan(recipe, resolve(recipe, values, {}, element_bits), x_->cols());
                 if (seen.insert(to_string(plan)).second) distinct.push_back(values);
             } catch (const NotModelled&) {
-                return;
+            } catch (const InputError&) {  // values that exclude each other
             }
         });
         combine(other_params, other_values, [&](const RecipeValues& more) {
@@ -300,6 +314,8 @@ private:
             return true;
         } catch (const NotModelled&) {
             return false;
+        } catch (const InputError&) {  // values that exclude each other
+            return true;
         }
     }
 

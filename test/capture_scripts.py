@@ -21,7 +21,8 @@ def main():
         out = Path(folder)
         subprocess.run([sys.executable, "-B", ROOT / "tools/capture/make_manifests.py", "layers", LAYERS / "capture", out], check=True)
         for committed in LAYERS.glob("*.json"):
-            assert filecmp.cmp(committed, out / committed.name, shallow=False), committed
+            written = out / committed.name.replace(".open.json", ".json")  # named so where the replay is refused
+            assert filecmp.cmp(committed, written, shallow=False), committed
             compared += 1
         story = out / "testdata/h200/story"
         story.mkdir(parents=True)
