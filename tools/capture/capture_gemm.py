@@ -1,6 +1,6 @@
 """Captures matrix products of PyTorch on mirrored synthetic inputs: outputs are pure rounding.
 
-    python3 capture_gemm.py OUT_DIR NAME {ktail,sweep} [--count N]
+    python3 capture_gemm.py OUT_DIR NAME {ktail,sweep,blind,gemv} [--count N] [--seed S]
     python3 capture_gemm.py OUT_DIR NAME shapes --shape M N K [--shape M N K ...] [--dtype bf16] [--bias]
     python3 make_manifests.py gemm OUT_DIR/NAME.json OUT_DIR/NAME.manifest.json
 
@@ -8,7 +8,9 @@ Writes NAME.json (one entry per case: shape, dtypes, seeds, sampled rows and col
 shared memory, what cuBLASLt logged, SHA-256 of the whole output) and NAME.safetensors (the samples).
 The case list is a fixed pseudo-random sequence, or the shapes that are named. Inputs: x[M,K] even, w[N,K] odd mirrored (synthetic.py); `*_nn` tags
 multiply by the transposed copy of w; B > 0: batched, x[B,M,K], w[B,N,K]. scaled_mm scales are one float32 or, row-wise,
-vectors [M] and [N], all synthetic with exp2 -3 plus 1.0 (seeds sa, sb).
+vectors [M] and [N], all synthetic with exp2 -3 plus 1.0 (seeds sa, sb). `n1_at`: x is a transposed view. `f32out`, `*_f32`: FP32
+outputs of 16-bit operands. `f16acc`: allow_fp16_accumulation; `noreduced`: no reduced-precision reductions; `gelu`:
+_addmm_activation.
 """
 import argparse
 import json
@@ -125,17 +127,120 @@ def sweep_cases(count):
     return out
 
 
+def blind_cases(count, seed):
+    """Calls of every kind that PyTorch can make, shapes at random: to try rules on what they were not found on."""
+    rng = random.Random(seed)
+    half = ("bf16", "bf16", "fp16")
+
+    def llm():
+        while True:
+            M = rng.choice(TOKENS + [rng.randrange(1, 1200)])
+            N, K = rng.choice(LLM_SHAPES)
+            if M * N <= LARGEST_OUTPUT // 4:
+                return M, N, K
+
+    def odd():
+        M = rng.choice(TOKENS[:-4] + [rng.randrange(1, 700)])
+        N = rng.choice([2, 3, rng.randrange(4, 80), rng.randrange(80, 3000), 4 * rng.randrange(5, 900), 2 * rng.randrange(5, 1500)])
+        K = rng.choice([rng.randrange(2, 70), rng.randrange(70, 5000), 2 * rng.randrange(10, 2500), 4 * rng.randrange(10, 2500),
+                        2 * rng.randrange(2500, 6000)])
+        return M, N, K
+
+    def any_shape():
+        return rng.choice([llm, odd, odd])()
+
+    def long_vector():
+        return rng.choice([rng.randrange(2, 100), rng.randrange(100, 3000), 8 * rng.randrange(10, 1500), 2560, 4096, 9728, rng.randrange(3000, 12000)])
+
+    def batched():
+        return (rng.choice([1, 2, 5, 16, 17, 33, 64, 100, 128, 200, 257]), rng.choice([1, 16, 33, 64, 65, 80, 128, 200, 256]),
+                rng.choice([8, 31, 33, 64, 72, 96, 128, 192, 256, 500, 1000, 2047]))
+
+    def bias(c):
+        return dict(c, bias=[5000 + c["N"], -10])
+
+    def cmat(c, one=False, **more):
+        alpha, beta = (1, 1) if one else rng.choice([(1.3, 0.7), (1, 0.5), (2, 1), (0.3, 1), (1, 1)])
+        return dict(c, cmat=[6000 + c["N"], -10], alpha=alpha, beta=beta, **more)
+
+    def scaled():
+        M, N, K = llm()
+        K, N = K // 16 * 16, N // 16 * 16
+        c = case("scaled", M, N, K, rng.choice(["e4m3", "e4m3", "e4m3", "e5m2"]), wdtype="e4m3",
+                 outdtype=rng.choice(["bf16", "bf16", "fp16", "fp32"]), fast=rng.random() < 0.5,
+                 rowwise=rng.random() < 0.3, sa=7000 + M, sb=7100 + N)
+        if c["rowwise"]:
+            c["outdtype"] = "bf16"
+        return c
+
+    fp = lambda: rng.choice(half + ("fp32",))
+    kinds = [
+        (12, lambda: case("blind", *odd(), rng.choice(half))),
+        (12, lambda: case("blind_nn", *odd(), rng.choice(half))),
+        (8, lambda: bias(case("bias", *any_shape(), rng.choice(half)))),
+        (8, lambda: case("gv_tn", 1, long_vector(), long_vector(), fp())),
+        (8, lambda: case("gv_nn", 1, long_vector(), long_vector(), fp())),
+        (6, lambda: case("n1_tn", rng.choice(TOKENS), 1, long_vector(), fp())),
+        (6, lambda: case("n1_at", rng.choice(TOKENS), 1, long_vector(), fp())),
+        (6, lambda: case("f32out", *any_shape(), rng.choice(half))),
+        (6, lambda: cmat(case("addmm_c", *any_shape(), rng.choice(half)))),
+        (4, lambda: cmat(case("addmm_c1", *any_shape(), rng.choice(half)), one=True)),
+        (4, lambda: cmat(case("addmm_f32", *any_shape(), rng.choice(half)), cdt="fp32")),
+        (6, lambda: case("fp32_tn", *any_shape(), "fp32")),
+        (5, lambda: case("fp32_nn", *any_shape(), "fp32")),
+        (4, lambda: bias(case("fp32_bias", *any_shape(), "fp32"))),
+        (3, lambda: cmat(case("addmm_c", *any_shape(), "fp32"))),
+        (6, lambda: case("tf32_tn", *any_shape(), "fp32")),
+        (5, lambda: case("tf32_nn", *any_shape(), "fp32")),
+        (4, lambda: bias(case("tf32_bias", *any_shape(), "fp32"))),
+        (5, lambda: case("bmm", *batched(), fp(), B=rng.choice([2, 4, 8, 32]))),
+        (5, lambda: case("bmm_nn", *batched(), fp(), B=rng.choice([2, 4, 8, 32]))),
+        (4, lambda: cmat(case("baddbmm", *batched(), fp(), B=rng.choice([2, 4, 8])))),
+        (2, lambda: cmat(case("baddbmm_f32", *batched(), rng.choice(half), B=rng.choice([2, 4, 8])), cdt="fp32")),
+        (5, scaled),
+        (6, lambda: case("f16acc", *any_shape(), "fp16", acc16=1)),
+        (4, lambda: case("noreduced", *any_shape(), rng.choice(half), noreduced=1)),
+        (4, lambda: bias(case("gelu", *any_shape(), rng.choice(half)))),
+    ]
+    total = sum(weight for weight, _ in kinds)
+    return [make() for weight, make in kinds for _ in range(max(1, round(count * weight / total)))]
+
+
+def gemv_cases(count, seed):
+    """Matrix-vector products of all layouts and types: one case per custom option and more are needed to tell an order."""
+    rng = random.Random(seed)
+
+    def length():
+        return rng.choice([rng.randrange(2, 100), rng.randrange(100, 3000), 8 * rng.randrange(10, 1500), 2560, 4096, 9728,
+                           rng.randrange(3000, 12000), 2 * rng.randrange(1000, 6000)])
+
+    def kind():
+        dtype = rng.choice(["bf16", "fp16", "fp32"])
+        tag = rng.choice(["gv_tn", "gv_nn", "gv_nn", "gv_nn", "n1_tn", "n1_at", "n1_at", "bmm", "bmm_nn", "f32out"])
+        if tag.startswith("bmm"):
+            small = rng.choice([rng.randrange(2, 64), rng.randrange(64, 1100)])
+            M, N = rng.choice([(1, small), (small, 1)])
+            return case(tag, M, N, rng.choice([rng.randrange(2, 300), rng.randrange(300, 3000)]), dtype, B=rng.choice([2, 4, 8, 32]))
+        if tag == "f32out":
+            return case(tag, 1, length(), length(), rng.choice(["bf16", "fp16"]))
+        return case(tag, *((1, length()) if tag.startswith("gv") else (length(), 1)), length(), dtype)
+
+    return [kind() for _ in range(count)]
+
+
 def operands(c):
     lead = (c["B"],) if c["B"] else ()
     x = mirrored(synthetic(c["xseed"], (*lead, c["M"], c["K"]), c["xexp"], DTYPES[c["indtype"]]), odd=False)
     w = mirrored(synthetic(c["wseed"], (*lead, c["N"], c["K"]), c["wexp"], DTYPES[c.get("wdtype", c["indtype"])]), odd=True)
     more = {}
+    if c["tag"].endswith("_at"):
+        x = x.t().contiguous().t()
     if c["tag"].endswith("_nn"):
         w = w.transpose(-1, -2).contiguous()
     if "bias" in c:
         more["bias"] = synthetic(c["bias"][0], (c["N"],), c["bias"][1], DTYPES[c["indtype"]])
     if "cmat" in c:
-        more["c"] = synthetic(c["cmat"][0], (*lead, c["M"], c["N"]), c["cmat"][1], DTYPES[c["indtype"]])
+        more["c"] = synthetic(c["cmat"][0], (*lead, c["M"], c["N"]), c["cmat"][1], DTYPES[c.get("cdt", c["indtype"])])
     if "sa" in c:
         shapes = ((c["M"], 1), (1, c["N"])) if c["rowwise"] else ((1,), (1,))
         more["scales"] = [synthetic(seed, shape, -3, torch.float32, plus=1.0)
@@ -148,6 +253,19 @@ def operands(c):
 def run(c, x, w, more):
     tag = c["tag"]
     torch.backends.cuda.matmul.allow_tf32 = tag.startswith("tf32")
+    torch.backends.cuda.matmul.allow_fp16_accumulation = bool(c.get("acc16"))
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = not c.get("noreduced")
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = not c.get("noreduced")
+    if tag == "gelu":
+        return torch._addmm_activation(more["bias"], x, w.t(), use_gelu=True)
+    if tag == "f32out":
+        return torch.mm(x, w.t(), out_dtype=torch.float32)
+    if tag == "addmm_f32":
+        return torch.addmm(more["c"], x, w.t(), alpha=c["alpha"], beta=c["beta"], out_dtype=torch.float32)
+    if tag == "baddbmm_f32":
+        return torch.baddbmm(more["c"], x, w.transpose(1, 2), alpha=c["alpha"], beta=c["beta"], out_dtype=torch.float32)
+    if tag == "addmm_c1":
+        return torch.addmm(more["c"], x, w.t())
     if tag == "scaled":
         return torch._scaled_mm(x, w.t(), scale_a=more["scales"][0], scale_b=more["scales"][1],
                                 out_dtype=DTYPES[c["outdtype"]], use_fast_accum=c["fast"])
@@ -176,7 +294,7 @@ def capture(cases, first_id):
                     out = run(c, *inputs)
                     torch.cuda.synchronize()
                 entry["same"] = bool(torch.equal(out.view(torch.uint8), run(c, *inputs).view(torch.uint8)))
-            except RuntimeError as error:  # a shape the library refuses is a result too
+            except (RuntimeError, TypeError) as error:  # a shape the library refuses is a result too
                 entry["error"] = str(error).splitlines()[0][:200]
                 entries.append(entry)
                 continue
@@ -203,8 +321,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("name")
-    parser.add_argument("which", choices=["ktail", "sweep", "shapes"])
+    parser.add_argument("which", choices=["ktail", "sweep", "blind", "gemv", "shapes"])
     parser.add_argument("--count", type=int, default=900)
+    parser.add_argument("--seed", type=int, default=1, help="of the case list of blind and gemv")
     parser.add_argument("--only", type=int)
     parser.add_argument("--shape", type=int, nargs=3, action="append", default=[], metavar=("M", "N", "K"))
     parser.add_argument("--dtype", choices=["bf16", "fp16"], default="bf16", help="of the products named by --shape")
@@ -218,7 +337,9 @@ def main():
         if args.bias:
             cases = [dict(c, bias=[5000 + c["N"], -10]) for c in cases]
     else:
-        cases = (ktail_cases() if args.which == "ktail" else sweep_cases(args.count))[:args.only]
+        lists = {"ktail": ktail_cases, "sweep": lambda: sweep_cases(args.count), "blind": lambda: blind_cases(args.count, args.seed),
+                 "gemv": lambda: gemv_cases(args.count, args.seed)}
+        cases = lists[args.which]()[:args.only]
     entries, samples = [], {}
     for first in range(0, len(cases), 100):
         part, tensors = capture(cases[first:first + 100], first)
