@@ -34,7 +34,8 @@ inline Identified check_identified(const IdentifyOptions& options, const std::fu
         bool settled = true;
         for (const CandidateGroup& group : report.found) {
             CHECK(group.different == 0);
-            CHECK(group.compared == report.recorded);
+            // Many that are left share the time: then a part of the outputs is compared.
+            CHECK(group.compared >= std::min<std::int64_t>(512, report.recorded));
             for (const CandidateName& name : group.names) {
                 const nlohmann::json any = nlohmann::json::parse(name.params);
                 settled = settled && any.value("split_k", std::int64_t{1}) == logged[id] && !any.contains("slices");

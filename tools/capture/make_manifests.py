@@ -62,7 +62,7 @@ def layer_manifests(capture, payload):
         "config": {
             "hidden_size": capture["H"], "num_attention_heads": capture["nh"], "num_key_value_heads": capture["nkv"],
             "head_dim": capture["hd"], "intermediate_size": capture["ffn"], "rms_norm_eps": capture["eps"],
-            "rope_parameters": capture["rope_parameters"],
+            **({"rope_parameters": capture["rope_parameters"]} if "rope_parameters" in capture else {}),
         },
         "positions": list(range(capture["first_position"], capture["first_position"] + capture["M"])),
         "kernels": {stage: layer_stage(linear) for stage, linear in capture["linears"].items()},
@@ -87,7 +87,8 @@ def layer_manifests(capture, payload):
     out = {}
     for variant in ("full", "sampled"):
         more, expect = {}, {}
-        if variant == "sampled":  # whole stages need no payload: their rotary table is computed from the config
+        # Whole stages need no payload if their rotary table can be computed from the config.
+        if variant == "sampled" or "rope_parameters" not in capture:
             more["inv_freq"] = {"file": payload, "key": "inv_freq"}
         for stage, info in stages.items():
             if variant == "full":
