@@ -41,6 +41,21 @@ def case(tag, M, N, K, indtype, B=0, **more):
                 **more)
 
 
+def bias(c):
+    return dict(c, bias=[5000 + c["N"], -10])
+
+
+def scaled(rng, M, N, K):
+    # scaled_mm wants multiples of 16
+    K, N = K // 16 * 16, N // 16 * 16
+    c = case("scaled", M, N, K, rng.choice(["e4m3", "e4m3", "e4m3", "e5m2"]), wdtype="e4m3",
+             outdtype=rng.choice(["bf16", "bf16", "fp16", "fp32"]), fast=rng.random() < 0.5,
+             rowwise=rng.random() < 0.3, sa=7000 + M, sb=7100 + N)
+    if c["rowwise"]:
+        c["outdtype"] = "bf16"
+    return c
+
+
 def ktail_cases():
     """bf16 nvjet with K a multiple of 8 but not of 64."""
     out = []
@@ -98,27 +113,14 @@ def sweep_cases(count):
         (3, lambda: case("bmm_nn", *batched(), rng.choice(half + ("fp32",)), B=rng.choice([2, 4, 8, 32]))),
         (3, lambda: cmat(case("baddbmm", *batched(), rng.choice(half), B=rng.choice([2, 4, 8])))),
         (4, lambda: cmat(case("addmm_c", *rng.choice([llm, odd])(), rng.choice(half)))),
-        (8, lambda: scaled(*llm())),
+        (8, lambda: scaled(rng, *llm())),
         (2, lambda: case("fp64_tn", *batched(), "fp64")),
         (1, lambda: case("fp64_nn", *odd(), "fp64")),
     ]
 
-    def bias(c):
-        return dict(c, bias=[5000 + c["N"], -10])
-
     def cmat(c):
         alpha, beta = rng.choice([(1, 1), (1.3, 0.7), (1, 0.5), (2, 1), (0.3, 1)])
         return dict(c, cmat=[6000 + c["N"], -10], alpha=alpha, beta=beta)
-
-    def scaled(M, N, K):
-        # scaled_mm wants multiples of 16
-        K, N = K // 16 * 16, N // 16 * 16
-        c = case("scaled", M, N, K, rng.choice(["e4m3", "e4m3", "e4m3", "e5m2"]), wdtype="e4m3",
-                 outdtype=rng.choice(["bf16", "bf16", "fp16", "fp32"]), fast=rng.random() < 0.5,
-                 rowwise=rng.random() < 0.3, sa=7000 + M, sb=7100 + N)
-        if c["rowwise"]:
-            c["outdtype"] = "bf16"
-        return c
 
     total = sum(weight for weight, _ in makers)
     out = []
@@ -156,22 +158,9 @@ def blind_cases(count, seed):
         return (rng.choice([1, 2, 5, 16, 17, 33, 64, 100, 128, 200, 257]), rng.choice([1, 16, 33, 64, 65, 80, 128, 200, 256]),
                 rng.choice([8, 31, 33, 64, 72, 96, 128, 192, 256, 500, 1000, 2047]))
 
-    def bias(c):
-        return dict(c, bias=[5000 + c["N"], -10])
-
     def cmat(c, one=False, **more):
         alpha, beta = (1, 1) if one else rng.choice([(1.3, 0.7), (1, 0.5), (2, 1), (0.3, 1), (1, 1)])
         return dict(c, cmat=[6000 + c["N"], -10], alpha=alpha, beta=beta, **more)
-
-    def scaled():
-        M, N, K = llm()
-        K, N = K // 16 * 16, N // 16 * 16
-        c = case("scaled", M, N, K, rng.choice(["e4m3", "e4m3", "e4m3", "e5m2"]), wdtype="e4m3",
-                 outdtype=rng.choice(["bf16", "bf16", "fp16", "fp32"]), fast=rng.random() < 0.5,
-                 rowwise=rng.random() < 0.3, sa=7000 + M, sb=7100 + N)
-        if c["rowwise"]:
-            c["outdtype"] = "bf16"
-        return c
 
     fp = lambda: rng.choice(half + ("fp32",))
     kinds = [
@@ -197,7 +186,7 @@ def blind_cases(count, seed):
         (5, lambda: case("bmm_nn", *batched(), fp(), B=rng.choice([2, 4, 8, 32]))),
         (4, lambda: cmat(case("baddbmm", *batched(), fp(), B=rng.choice([2, 4, 8])))),
         (2, lambda: cmat(case("baddbmm_f32", *batched(), rng.choice(half), B=rng.choice([2, 4, 8])), cdt="fp32")),
-        (5, scaled),
+        (5, lambda: scaled(rng, *llm())),
         (6, lambda: case("f16acc", *any_shape(), "fp16", acc16=1)),
         (4, lambda: case("noreduced", *any_shape(), rng.choice(half), noreduced=1)),
         (4, lambda: bias(case("gelu", *any_shape(), rng.choice(half)))),
@@ -335,7 +324,7 @@ def main():
     if args.which == "shapes":
         cases = [case("bias" if args.bias else "linear", M, N, K, args.dtype) for M, N, K in args.shape]
         if args.bias:
-            cases = [dict(c, bias=[5000 + c["N"], -10]) for c in cases]
+            cases = [bias(c) for c in cases]
     else:
         lists = {"ktail": ktail_cases, "sweep": lambda: sweep_cases(args.count), "blind": lambda: blind_cases(args.count, args.seed),
                  "gemv": lambda: gemv_cases(args.count, args.seed)}
