@@ -9,6 +9,7 @@
 #include "emu/gemm.hpp"
 #include "emu/identify_private.hpp"
 #include "emu/ops/gemm_kernel.hpp"
+#include "emu/ops/gemm_product.hpp"
 #include "formats/convert.hpp"
 #include "formats/error.hpp"
 
@@ -90,21 +91,10 @@ Factors factors(const OpRequest& request, std::int64_t row, std::int64_t col) {
     return out;
 }
 
-Tensor rounded_to(const Format& format, const Tensor& x) {
-    Tensor out(format, x.shape());
-    for (std::int64_t i = 0; i < x.size(); ++i) out.set(i, convert(x.format(), format, x.get(i)));
-    return out;
-}
-
 /// Whether the kernel multiplies x by alpha before the sum (RecipeAddend::Order::alpha_x).
 bool scales_operand(const OpRequest& request, const GemmKernel& kernel) {
     const RecipeAddend* addend = request.in.contains("c") ? find_addend(*kernel.recipe, kernel.values) : nullptr;
     return addend != nullptr && std::find(addend->orders.begin(), addend->orders.end(), RecipeAddend::Order::alpha_x) != addend->orders.end();
-}
-
-std::string json_of(const RecipeValue& value) {
-    const auto* word = std::get_if<std::string>(&value);
-    return word != nullptr ? "\"" + *word + "\"" : std::to_string(std::get<std::int64_t>(value));
 }
 
 /// The request under what the caller wants instead. A kernel by name replaces the recorded one and its parameters;
@@ -130,7 +120,7 @@ OpRequest vary(const OpRequest& request, const TraceVariant& variant) {
         const GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), x.cols());
         out.kernel = kernel.recipe->name;
         for (const auto& [key, value] : kernel.values)
-            if (kernel.recipe->find_param(key) != nullptr) params.set(key, json_of(value));
+            if (kernel.recipe->find_param(key) != nullptr) params.set(key, detail::json_of(value));
     }
     const Params more = Params::parse(name.params, "--param", "");
     for (const std::string& key : more.keys()) params.set(key, more.json_of(key));
@@ -160,8 +150,7 @@ std::string text_of(const Recipe& recipe, const RecipeValues& values) {
     for (const auto& [name, value] : values) {
         const RecipeParam* param = recipe.find_param(name);
         if (param == nullptr || (param->fallback && *param->fallback == value)) continue;
-        const auto* word = std::get_if<std::string>(&value);
-        out += " " + name + "=" + (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(value)));
+        out += " " + name + "=" + detail::value_text(value);
     }
     return out;
 }

@@ -30,6 +30,15 @@ void CandidateList::add(const std::string& key, const std::string& effect, Candi
     candidate.names.push_back(std::move(name));
 }
 
+std::string value_text(const RecipeValue& value) {
+    const auto* word = std::get_if<std::string>(&value);
+    return word != nullptr ? *word : std::to_string(std::get<std::int64_t>(value));
+}
+
+std::string json_of(const RecipeValue& value) {
+    return std::holds_alternative<std::string>(value) ? "\"" + value_text(value) + "\"" : value_text(value);
+}
+
 OpRequest with_candidate(const OpRequest& request, const CandidateName& name) {
     const auto names_a_kernel = [](const std::string& key) {
         // A flash-attention call's number of parts, or what it follows from.

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "emu/identify_private.hpp"
+#include "emu/indices.hpp"
 #include "emu/ops/gemm_kernel.hpp"
 #include "formats/convert.hpp"
 #include "formats/error.hpp"
@@ -16,11 +16,6 @@ namespace bitreplay::detail {
 namespace {
 
 using Values = std::vector<RecipeValue>;
-
-std::string json(const RecipeValue& value) {
-    const auto* word = std::get_if<std::string>(&value);
-    return word != nullptr ? "\"" + *word + "\"" : std::to_string(std::get<std::int64_t>(value));
-}
 
 /// The values of a parameter that are tried, the plainest first.
 Values values_of(const Recipe& recipe, const RecipeParam& param, const IdentifyOptions& options, int element_bits) {
@@ -120,8 +115,8 @@ public:
         w_ = &request_.input("w");
         if (w_->rank() != 2 || x_->rank() < 1 || x_->cols() != w_->cols() || x_->cols() == 0)
             throw InputError("op " + op.name + ": x is " + describe(*x_) + ", w is " + describe(*w_));
-        rows_ = request_.rows ? *request_.rows : all(x_->rows());
-        cols_ = request_.cols ? *request_.cols : all(w_->rows());
+        rows_ = request_.rows ? *request_.rows : all_indices(x_->rows());
+        cols_ = request_.cols ? *request_.cols : all_indices(w_->rows());
         if (rows_.empty() || cols_.empty()) throw InputError("op " + op.name + ": its output has no elements");
         if (recorded_.sha256.empty() && recorded_.values.size() != std::ssize(rows_) * std::ssize(cols_))
             throw InputError("op " + op.name + ": computed [" + std::to_string(rows_.size()) + ", " +
@@ -170,15 +165,9 @@ private:
         std::vector<std::int64_t> rows, cols;
     };
 
-    static std::vector<std::int64_t> all(std::int64_t count) {
-        std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-        std::iota(out.begin(), out.end(), std::int64_t{0});
-        return out;
-    }
-
     /// Up to `count` of [0, extent), spread evenly, first and last included.
     static std::vector<std::int64_t> spread(std::int64_t extent, std::int64_t count) {
-        if (count >= extent) return all(extent);
+        if (count >= extent) return all_indices(extent);
         std::vector<std::int64_t> out;
         for (std::int64_t i = 0; i < count; ++i) out.push_back(count == 1 ? 0 : i * (extent - 1) / (count - 1));
         return out;
@@ -286,7 +275,7 @@ private:
             const bool usual =
                 (param.fallback && *param.fallback == value) ||
                 (param.fallback_bits != 0 && RecipeValue{param.fallback_bits / x_->format().storage_bits()} == value);
-            if (!usual) name.params += (name.params.size() == 1 ? "\"" : ",\"") + key + "\":" + json(value);
+            if (!usual) name.params += (name.params.size() == 1 ? "\"" : ",\"") + key + "\":" + json_of(value);
         }
         name.params += "}";
         try {

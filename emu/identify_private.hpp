@@ -6,6 +6,7 @@
 #include <span>
 
 #include "emu/identify.hpp"
+#include "reduction_trees/recipe.hpp"
 
 namespace bitreplay::detail {
 
@@ -58,6 +59,10 @@ OpRequest with_candidate(const OpRequest& request, const CandidateName& name);
 /// GPUs that compute candidates alike, by the signature of what matters to the op.
 std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options,
                                                 const std::function<std::string(const Gpu&)>& signature);
+
+/// A parameter's value in words, and as JSON.
+std::string value_text(const RecipeValue& value);
+std::string json_of(const RecipeValue& value);
 
 /// Steps of an instruction in one line: "L=16 F=25 rz keep 23".
 std::string describe_steps(const DotRule& rule);

@@ -1,16 +1,11 @@
 // What a manifest recorded: which ops, and which part of an output.
 
+#include "emu/indices.hpp"
 #include "emu/replay.hpp"
 #include "formats/error.hpp"
 
 namespace bitreplay {
 namespace {
-
-std::vector<std::int64_t> all_of(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) out[static_cast<std::size_t>(i)] = i;
-    return out;
-}
 
 /// whole[batch][:, rows][:, :, cols].
 Tensor sampled_of_batch(const Tensor& whole,
@@ -18,8 +13,8 @@ Tensor sampled_of_batch(const Tensor& whole,
                         const std::optional<std::vector<std::int64_t>>& kept_rows,
                         const std::optional<std::vector<std::int64_t>>& kept_cols) {
     if (whole.rank() != 3) throw InputError("batch needs three dimensions, not " + describe(whole));
-    const std::vector<std::int64_t> rows = kept_rows ? *kept_rows : all_of(whole.dim(1)),
-                                    cols = kept_cols ? *kept_cols : all_of(whole.dim(2));
+    const std::vector<std::int64_t> rows = kept_rows ? *kept_rows : all_indices(whole.dim(1)),
+                                    cols = kept_cols ? *kept_cols : all_indices(whole.dim(2));
     Tensor out(whole.format(), {std::ssize(batch), std::ssize(rows), std::ssize(cols)});
     std::int64_t at = 0;
     for (const std::int64_t entry : batch)
@@ -45,8 +40,8 @@ Tensor sampled(const Tensor& whole,
     std::vector<std::int64_t> shape = whole.shape();
     const std::int64_t width = whole.cols(), height = shape.front(),
                        middle = whole.rank() > 1 ? whole.size() / std::max<std::int64_t>(1, width * height) : 1;
-    const std::vector<std::int64_t> rows = kept_rows ? *kept_rows : all_of(height);
-    const std::vector<std::int64_t> cols = kept_cols ? *kept_cols : all_of(width);
+    const std::vector<std::int64_t> rows = kept_rows ? *kept_rows : all_indices(height);
+    const std::vector<std::int64_t> cols = kept_cols ? *kept_cols : all_indices(width);
     for (const std::int64_t row : rows)
         if (row >= height) throw InputError("row " + std::to_string(row) + " is outside " + describe(whole));
     for (const std::int64_t col : cols)

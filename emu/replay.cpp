@@ -7,6 +7,7 @@
 #include <set>
 
 #include "arch/gpu.hpp"
+#include "emu/indices.hpp"
 #include "emu/io/checkpoint.hpp"
 #include "emu/io/safetensors.hpp"
 #include "emu/io/sha256.hpp"
@@ -15,10 +16,6 @@
 
 namespace bitreplay {
 namespace {
-
-/// Ops of FORMAT version 1; those without a function are well-formed but not modelled yet.
-constexpr std::string_view format_ops[] = {"mma", "dot", "linear", "matmul", "mm", "mv", "bmm", "addmm", "baddbmm", "scaled_linear", "rms_norm", "layer_norm", "rope", "rope_table",
-                                           "attention", "softmax", "unary", "add", "mul", "reduce", "mufu", "decoder_layer"};
 
 /// Tensors of a manifest and its checkpoints by name, read or generated on first use and forgotten after the last.
 class Tensors {
@@ -97,12 +94,6 @@ private:
     std::map<std::filesystem::path, SafetensorsFile> files_;
     std::map<std::string, Checkpoint> checkpoints_;
 };
-
-std::vector<std::int64_t> all_of(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) out[static_cast<std::size_t>(i)] = i;
-    return out;
-}
 
 /// Folding of leading dimensions is not a difference: [2, 3, 8] may have been recorded as [6, 8].
 bool same_up_to_folding(const Tensor& x, const Tensor& y) { return x.shape() == y.shape() || (x.size() == y.size() && x.cols() == y.cols()); }
@@ -282,7 +273,7 @@ private:
             if (!sampled.contains(input_name)) return;
             const std::vector<std::int64_t> shape = tensors_.shape(op.in.at(input_name));
             part = InputPart{*indices, std::accumulate(shape.begin(), shape.end() - 1, std::int64_t{1}, std::multiplies<>())};
-            indices = all_of(std::ssize(*indices));
+            indices = all_indices(std::ssize(*indices));
         };
         becomes_all("x", out.rows, out.x_part);
         becomes_all("w", out.cols, out.w_part);
@@ -309,10 +300,7 @@ private:
 
     void run_op(const ManifestOp& op, std::size_t i) {
         const OpFunction function = find_op(op.op);
-        if (function == nullptr) {
-            if (std::find(std::begin(format_ops), std::end(format_ops), op.op) == std::end(format_ops)) fail("op " + op.id + ": unknown op \"" + op.op + "\"");
-            throw NotModelled("op " + op.id + ": op " + op.op + " is not modelled yet");
-        }
+        if (function == nullptr) fail("op " + op.id + ": unknown op \"" + op.op + "\"");
         OpResult result;
         try {
             OpRequest asked = request(op, i);

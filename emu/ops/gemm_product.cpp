@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "arch/dot.hpp"
 #include "emu/fp32_rows.hpp"
 #include "emu/gemm.hpp"
+#include "emu/indices.hpp"
 #include "emu/ops/gemm_kernel.hpp"
 #include "emu/ops/torch_private.hpp"
 #include "emu/parallel.hpp"
@@ -15,12 +15,6 @@
 
 namespace bitreplay {
 namespace {
-
-std::vector<std::int64_t> all(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    std::iota(out.begin(), out.end(), std::int64_t{0});
-    return out;
-}
 
 void check_indices(const OpRequest& request,
                    std::span<const std::int64_t> indices,
@@ -39,17 +33,6 @@ Tensor entry_of(const Tensor& batch, std::int64_t entry) {
     const auto owner = std::make_shared<const Tensor>(batch);
     return {
         batch.format(), {rows, cols}, owner->bytes().subspan(static_cast<std::size_t>(entry) * bytes, bytes), owner};
-}
-
-/// The matrix with every element rounded to the nearest code of `format`.
-Tensor rounded_to(const Format& format, const Tensor& x) {
-    if (x.format() == format) return x;
-    Tensor out(format, x.shape());
-    parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t i = first * x.cols(); i < last * x.cols(); ++i)
-            out.set(i, convert(x.format(), format, x.get(i)));
-    });
-    return out;
 }
 
 /// alpha·x, rounded to FP32.
@@ -187,6 +170,16 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
 
 }  // namespace
 
+Tensor rounded_to(const Format& format, const Tensor& x) {
+    if (x.format() == format) return x;
+    Tensor out(format, x.shape());
+    parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first * x.cols(); i < last * x.cols(); ++i)
+            out.set(i, convert(x.format(), format, x.get(i)));
+    });
+    return out;
+}
+
 OpResult gemm_product(const OpRequest& request,
                       const GemmOperands& operands,
                       const Format& out_format,
@@ -211,8 +204,8 @@ OpResult gemm_product(const OpRequest& request,
     result.selected = !whole && (request.rows || request.cols || request.batch);
     const std::int64_t m = operands.batched ? x.dim(x.rank() - 2) : x.rows(), n = w.dim(w.rank() - 2);
     const bool rows = request.rows && !whole, cols = request.cols && !whole;
-    Needed needed{rows ? *request.rows : all(m), cols ? *request.cols : all(n), {}, {}};
-    const std::vector<std::int64_t> entries = request.batch && !whole ? *request.batch : all(operands.batch);
+    Needed needed{rows ? *request.rows : all_indices(m), cols ? *request.cols : all_indices(n), {}, {}};
+    const std::vector<std::int64_t> entries = request.batch && !whole ? *request.batch : all_indices(operands.batch);
     check_indices(request, needed.rows, m, "row");
     check_indices(request, needed.cols, n, "column");
     check_indices(request, entries, operands.batch, "batch entry");

@@ -12,6 +12,10 @@ struct GemmOperands {
     bool batched = false;  ///< the output is [B, M, N]
 };
 
+/// The matrix with every element rounded to the nearest code of `format` (even on a tie): how a kernel reads operands of
+/// another format, FP32 as TF32 (operand_format()).
+Tensor rounded_to(const Format& format, const Tensor& x);
+
 /// x·wᵀ in the order of the recorded kernel, then the epilogue and one rounding to `out_format` (nearest even): the
 /// whole of every matrix product op. Only the rows, columns and entries that the request selects. `is_bias`: the addend
 /// is added by the kernel's bias epilogue, not as alpha·acc + beta·c; the recipe says how (the orders of `epilogue` are

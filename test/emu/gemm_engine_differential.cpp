@@ -1,22 +1,15 @@
 #include <catch2/catch.hpp>
 
-#include <numeric>
-
 #include "arch/gpu.hpp"
 #include "emu/gemm.hpp"
 #include "emu/gemm_fast.hpp"
+#include "emu/indices.hpp"
 #include "emu/parallel.hpp"
 #include "test/emu/gemm_inputs.hpp"
 
 using namespace bitreplay;
 
 namespace {
-
-std::vector<std::int64_t> every(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    std::iota(out.begin(), out.end(), 0);
-    return out;
-}
 
 Plan walk(std::vector<Range> ranges) {
     return {.kind = Plan::Kind::walk, .ranges = std::move(ranges), .parts = {}, .merge = {}};
@@ -60,7 +53,7 @@ TEST_CASE("gemm engine: plans with merges, residues and stripes equal the scalar
                 const DotRule& rule = rule_of(gpu, instruction);
                 const Tensor x = test::gemm_input(random, kind, rule.types.a, 7, k, 0),
                              w = test::gemm_input(random, kind, rule.types.b, 70, k, 1);
-                const auto rows = every(7), cols = every(70);
+                const auto rows = all_indices(7), cols = all_indices(70);
                 GemmTask task{rule, depth, plan, x, w, fp16, rows, cols};
                 INFO(instruction << " " << kind << " " << to_string(plan));
                 CHECK(same(gemm_accumulators(task), gemm_accumulators_scalar(task)));
@@ -86,7 +79,7 @@ TEST_CASE("gemm engine: the number of threads changes nothing") {
     const Tensor x = test::gemm_input(random, "normal", bf16, m, k, 0),
                  w = test::gemm_input(random, "normal", bf16, n, k, 1);
     const Plan plan = walk({{0, k}});
-    const auto rows = every(m), cols = every(n);
+    const auto rows = all_indices(m), cols = all_indices(n);
     const GemmTask task{rule, 16, plan, x, w, bf16, rows, cols};
     GemmTask filtered = task;
     filtered.engine = GemmEngine::filtered;
@@ -107,7 +100,7 @@ TEST_CASE("gemm engine: listed rows and columns are those of the whole") {
     const Tensor x = test::gemm_input(random, "wide-exponent", bf16, m, k, 0),
                  w = test::gemm_input(random, "normal", bf16, n, k, 1);
     const Plan plan = walk({{0, k}});
-    const auto all_rows = every(m), all_cols = every(n);
+    const auto all_rows = all_indices(m), all_cols = all_indices(n);
     const Tensor whole = gemm_accumulators({rule, 16, plan, x, w, bf16, all_rows, all_cols});
     std::int64_t compared = 0;
     for (const std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{130}}) {

@@ -3,23 +3,18 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
+#include <limits>
 
 #include "arch/gpu.hpp"
 #include "emu/gemm.hpp"
 #include "emu/gemm_fast.hpp"
 #include "emu/gemm_filter.hpp"
+#include "emu/indices.hpp"
 #include "test/emu/gemm_inputs.hpp"
 
 using namespace bitreplay;
 
 namespace {
-
-std::vector<std::int64_t> every(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    std::iota(out.begin(), out.end(), 0);
-    return out;
-}
 
 struct Counts {
     std::int64_t compared = 0, bounded = 0, decided = 0, wrong_bound = 0, different = 0;
@@ -35,7 +30,7 @@ void check(const DotRule& rule,
            const Tensor& w,
            const Format& out,
            Counts& counts) {
-    const auto rows = every(x.rows()), cols = every(w.rows());
+    const auto rows = all_indices(x.rows()), cols = all_indices(w.rows());
     GemmTask task{rule, depth, plan, x, w, out, rows, cols};
     const Tensor exact = gemm_accumulators(task);
     const auto shape = walk_shape(rule, depth);

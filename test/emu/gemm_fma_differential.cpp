@@ -4,10 +4,10 @@
 #include <catch2/catch.hpp>
 
 #include <map>
-#include <numeric>
 
 #include "arch/fp32.hpp"
 #include "emu/gemm.hpp"
+#include "emu/indices.hpp"
 #include "emu/parallel.hpp"
 #include "emu/simd/fp32_kernels.hpp"
 #include "reduction_trees/recipe.hpp"
@@ -16,12 +16,6 @@
 using namespace bitreplay;
 
 namespace {
-
-std::vector<std::int64_t> every(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    std::iota(out.begin(), out.end(), 0);
-    return out;
-}
 
 Plan plan_of(const std::string& recipe, const RecipeValues& recorded, std::int64_t k) {
     const Recipe& found = find_recipe(recipe);
@@ -72,7 +66,7 @@ TEST_CASE("fma engine: every kernel row equals the scalar definition for every p
                 const auto& [m, n] = shapes[turn++ / 3 % std::size(shapes)];
                 const Tensor x = test::gemm_input(random, kind, a, m, k, 0),
                              w = test::gemm_input(random, kind, b, n, k, 1);
-                const auto rows = every(m), cols = every(n);
+                const auto rows = all_indices(m), cols = all_indices(n);
                 const DotRule* const rule = cuda_core_rule(a, b);
                 REQUIRE(rule != nullptr);
                 GemmTask task{*rule, 1, plan, x, w, bf16, rows, cols};
@@ -99,7 +93,7 @@ TEST_CASE("fma engine: the scalar definition is f32::fma in order, NaN canonical
         const std::int64_t k = 50;
         const Tensor x = test::gemm_input(random, kind, fp32, 6, k, 0),
                      w = test::gemm_input(random, kind, fp16, 20, k, 1);
-        const auto rows = every(6), cols = every(20);
+        const auto rows = all_indices(6), cols = all_indices(20);
         const Plan plan{.kind = Plan::Kind::walk, .ranges = {{0, k}}, .parts = {}, .merge = {}};
         const Tensor out = gemm_accumulators_scalar({*cuda_core_rule(fp32, fp16), 1, plan, x, w, fp32, rows, cols});
         for (std::int64_t i = 0; i < 6; ++i)
@@ -125,7 +119,7 @@ TEST_CASE("fma engine: chosen rows and columns, any number of threads, deep sums
     const std::int64_t k = 2561;
     const Tensor x = test::gemm_input(random, "normal", bf16, 140, k, 0),
                  w = test::gemm_input(random, "normal", bf16, 200, k, 1);
-    const std::vector<std::int64_t> rows{139, 0, 7, 7, 64}, few{199, 3}, many = every(200), all_rows = every(140);
+    const std::vector<std::int64_t> rows{139, 0, 7, 7, 64}, few{199, 3}, many = all_indices(200), all_rows = all_indices(140);
     for (const Plan& plan : {plan_of("cublas.gemv", {{"custom_option", std::int64_t{75}}}, k),
                              plan_of("cublas.simt_sgemm", {{"split_k", std::int64_t{1}}}, k),
                              plan_of("cublas.dot", {{"split_k", std::int64_t{31}}, {"strided", std::int64_t{0}}}, k)}) {
@@ -157,7 +151,7 @@ TEST_CASE("gemm: lanes on a tensor core fall back to the definition") {
     const Plan plan = plan_of("cublas.gemv", {{"custom_option", std::int64_t{75}}}, 128);
     const Tensor x = test::gemm_input(random, "normal", bf16, 3, 128, 0),
                  w = test::gemm_input(random, "normal", bf16, 66, 128, 1);
-    const auto rows = every(3), cols = every(66);
+    const auto rows = all_indices(3), cols = all_indices(66);
     const DotRule& rule = find_gpu("h200").dot_rule(parse_instruction("wgmma.m64n8k16.f32.bf16.bf16"));
     const GemmTask task{rule, 16, plan, x, w, bf16, rows, cols};
     CHECK(differences(gemm_accumulators(task), gemm_accumulators_scalar(task)) == 0);
