@@ -35,7 +35,8 @@ const Spelling& spelling() {
             for (auto& [name, item] : log.at("values").members())
                 for (const auto& [from, to] : item.members()) out.values[name][from] = to.as_text();
             for (auto& [name, item] : log.at("epilogues").members()) {
-                out.epilogues[name] = {.bias = item.boolean("bias"), .gelu = item.boolean("gelu")};
+                out.epilogues[name] = {
+                    .bias = item.boolean("bias"), .gelu = item.boolean("gelu"), .relu = item.boolean("relu")};
                 item.finish();
             }
             log.finish();

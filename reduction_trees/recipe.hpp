@@ -70,7 +70,7 @@ struct RecipeLayer {
     enum class Residue : std::uint8_t { last, first, none };
 
     Kind kind = Kind::walk;
-    RecipeValues when;  ///< the layer exists only where these parameters have these values ("element_bits" included)
+    RecipeValues when;  ///< the layer exists only where these parameters have these values ("element_bits" and "gelu" included)
     std::string parts;  ///< split, interleave: the parameter that counts the parts
     std::string size;   ///< tile (split), stripe (interleave), block (blocks), k tile (walk): a parameter
     Chunk chunk = Chunk::floor_tiles;
@@ -107,6 +107,8 @@ struct RecipeAddend {
         separate,   ///< alpha·acc + beta·c, each operation rounded
         rounded,    ///< alpha·acc rounded to the output type, + c; beta is 1
         first_part, ///< c enters the first of the parts of the outermost merge; alpha and beta are 1
+        serial_fma_alpha,  ///< fma_alpha with the first of these parts; then fma(alpha, part, what is there) with each further one
+        serial_fma_beta,   ///< fma_beta with the first; then alpha·part is added
         each_part,  ///< beta·c comes first, then alpha times each part of the outermost merge is added, in order
         alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
     };
@@ -138,7 +140,8 @@ struct Recipe {
     std::string accumulator;               ///< format of the accumulator, "" for FP32 (FP64 of FP64 operands)
     std::vector<RecipeBias> bias;          ///< the first that applies; none: with a bias the kernel is not modelled
     std::vector<RecipeAddend> addend;      ///< the same for alpha and beta·c
-    std::vector<RecipeValues> gelu;        ///< where GELU of the biased accumulator is modelled
+    std::vector<RecipeValues> gelu;        ///< where GELU after the kernel (its reduction or one of its own) is modelled
+    std::vector<RecipeValues> gelu_in_kernel;  ///< where the GELU that the kernel computes itself is
     std::optional<RecipeSegments> segments;
     std::vector<RecipeParam> params;
     std::vector<RecipeTable> tables;
@@ -185,11 +188,12 @@ std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValue
 /// residue it has no rule for). covered(plan) < k where the kernel itself drops summands.
 Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k);
 
-/// How the kernel adds a bias, or alpha and beta·c, under resolved parameters; nullptr: not modelled.
+/// How the kernel adds a bias, or alpha and beta·c, under resolved parameters ("gelu" set to 1 if GELU follows); nullptr: not
+/// modelled.
 const RecipeBias* find_bias(const Recipe& recipe, const RecipeValues& values) noexcept;
 const RecipeAddend* find_addend(const Recipe& recipe, const RecipeValues& values) noexcept;
-/// Whether the kernel's GELU epilogue is modelled.
-bool has_gelu(const Recipe& recipe, const RecipeValues& values) noexcept;
+/// Whether one of these conditions holds.
+bool any_applies(const std::vector<RecipeValues>& conditions, const RecipeValues& values) noexcept;
 
 /// Shell-style match: '*' any run of characters, everything else itself.
 bool glob_match(std::string_view pattern, std::string_view text) noexcept;

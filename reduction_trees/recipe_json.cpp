@@ -106,7 +106,7 @@ std::string param_name(JsonReader& reader, const std::string& key, const Recipe&
 RecipeValues read_when(JsonReader reader, const Recipe& recipe) {
     RecipeValues when;
     for (auto& [key, item] : reader.members()) {
-        if (key != "element_bits" && recipe.find_param(key) == nullptr) item.fail("not a parameter of this recipe");
+        if (key != "element_bits" && key != "gelu" && recipe.find_param(key) == nullptr) item.fail("not a parameter of this recipe");
         when[key] = value(item);
     }
     return when;
@@ -187,8 +187,9 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
     addend.when = read_when(reader.at("when"), recipe);
     const JsonReader orders = reader.at("orders");
     for (const JsonReader& item : orders.elements()) {
-        constexpr std::array<std::string_view, 7> words{"fma_alpha", "fma_beta",  "separate", "rounded",
-                                                    "first_part", "each_part", "alpha_x"};
+        constexpr std::array<std::string_view, 9> words{"fma_alpha",  "fma_beta",         "separate",        "rounded",
+                                                        "first_part", "serial_fma_alpha", "serial_fma_beta", "each_part",
+                                                        "alpha_x"};
         const auto word = std::find(words.begin(), words.end(), item.as_text());
         if (word == words.end()) item.fail("not an order of alpha, beta and c");
         addend.orders.push_back(static_cast<RecipeAddend::Order>(word - words.begin()));
@@ -230,8 +231,12 @@ Recipe read_recipe(JsonReader reader) {
     }
     if (reader.has("addend"))
         for (const JsonReader& item : reader.at("addend").elements()) recipe.addend.push_back(read_addend(item, recipe));
-    if (reader.has("gelu"))
-        for (const JsonReader& item : reader.at("gelu").elements()) recipe.gelu.push_back(read_when(item, recipe));
+    const auto conditions = [&](const char* key, std::vector<RecipeValues>& out) {
+        if (!reader.has(key)) return;
+        for (const JsonReader& item : reader.at(key).elements()) out.push_back(read_when(item, recipe));
+    };
+    conditions("gelu", recipe.gelu);
+    conditions("gelu_in_kernel", recipe.gelu_in_kernel);
     if (reader.has("segments")) recipe.segments = read_segments(reader.at("segments"), recipe);
     if (reader.has("tables"))
         for (const JsonReader& item : reader.at("tables").elements()) recipe.tables.push_back(read_table(item, recipe));

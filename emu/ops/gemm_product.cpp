@@ -142,28 +142,33 @@ private:
     const Format& result_;
 };
 
-bool is_one(std::uint32_t x) noexcept { return x == 0x3F800000; }
-
 /// Checks the addend against what the recipe says and fills in how it is added.
 void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
     const Recipe& recipe = *kernel.recipe;
-    if (epilogue.gelu != nullptr && !has_gelu(recipe, kernel.values))
-        request.not_modelled("kernel " + recipe.name + " with GELU");
+    epilogue.math = kernel.rule->types.d;
+    RecipeValues values = kernel.values;
+    if (epilogue.gelu != nullptr) {
+        values["gelu"] = std::int64_t{1};
+        epilogue.gelu_in_kernel = any_applies(recipe.gelu_in_kernel, values);
+        if (!(epilogue.gelu_in_kernel || any_applies(recipe.gelu, values)) || !(epilogue.math == fp32))
+            request.not_modelled("kernel " + recipe.name + " with GELU");
+    }
+    if ((epilogue.gelu != nullptr || epilogue.relu) && (epilogue.addend.empty() || !is_bias))
+        request.not_modelled("kernel " + recipe.name + " with GELU or RELU but no bias");
     if (epilogue.addend.empty()) return;
-    if (kernel.rule->types.d == fp64) request.not_modelled("kernel " + recipe.name + " with an addend in FP64");
     if (is_bias) {
-        const RecipeBias* bias = find_bias(recipe, kernel.values);
+        const RecipeBias* bias = find_bias(recipe, values);
         if (bias == nullptr) request.not_modelled("kernel " + recipe.name + " with a bias");
         epilogue.bias = bias->add;
         return;
     }
-    const RecipeAddend* addend = find_addend(recipe, kernel.values);
+    const RecipeAddend* addend = find_addend(recipe, values);
     if (addend == nullptr) request.not_modelled("kernel " + recipe.name + " with an addend c");
     epilogue.orders = addend->orders;
     for (const RecipeAddend::Order order : addend->orders) {
-        const bool alpha = order != RecipeAddend::Order::first_part || is_one(epilogue.alpha);
+        const bool alpha = order != RecipeAddend::Order::first_part || epilogue.alpha == 1;
         const bool beta = (order != RecipeAddend::Order::first_part && order != RecipeAddend::Order::rounded) ||
-                          is_one(epilogue.beta);
+                          epilogue.beta == 1;
         if (!alpha || !beta) request.not_modelled("kernel " + recipe.name + " with these alpha and beta");
     }
 }
@@ -192,7 +197,7 @@ OpResult gemm_product(const OpRequest& request,
     GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), k);
     choose_orders(request, kernel, is_bias, epilogue);
     if (epilogue.scales_x()) {
-        x = scaled(epilogue.alpha, x);
+        x = scaled(fp32_from_real(epilogue.alpha), x);
         kernel.rule = cuda_core_rule(fp32, w.format());
     }
     request.params.finish();
