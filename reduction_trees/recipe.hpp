@@ -65,7 +65,7 @@ struct RecipeLayer {
         floor_tiles_all,  ///< the same, with as many parts as K needs
         ceil_tiles,       ///< ceil(tiles / parts) tiles
         ceil_multiple,    ///< ceil(K / parts) rounded up to one of `multiples`
-        even_tiles,       ///< part s ends before tile floor((s + 1)·tiles / parts)
+        even_tiles,       ///< floor(tiles / parts) tiles, the last tiles % parts of the parts one more
     };
     enum class Residue : std::uint8_t { last, first, none };
 
@@ -77,6 +77,7 @@ struct RecipeLayer {
     std::vector<std::int64_t> multiples;  ///< ceil_multiple: the first that divides K, else the last
     Residue residue = Residue::last;
     bool ragged = false;  ///< interleave: K need not be whole rounds of stripes, the last stripe may be short
+    bool paired = false;  ///< split: parts are summed in a tree: the last 2^n, fewer than all, and the rest, each such a tree
     std::string buffers;  ///< interleave: a parameter "each", "half" or "one"; empty: each
     Merge merge;
 
@@ -117,14 +118,17 @@ struct RecipeAddend {
     std::vector<Order> orders;
 };
 
-/// A grid of persistent CTAs over output tiles: whole rounds of tiles are single walks; each of the `rest` tiles of the
-/// last, partial round is shared by floor(ctas / rest) CTAs. The names are parameters.
+/// A grid of persistent CTAs over output tiles, in clusters: whole rounds of clusters are single walks; each of the `rest`
+/// clusters of the last, partial round is shared by so many clusters of CTAs as the library chose. The names are parameters.
 struct RecipeSegments {
     std::string parts;           ///< set for a region of the output: how many CTAs share each of its tiles
     std::string tile_m, tile_n;  ///< rows and columns of an output tile
     std::string ctas;            ///< CTAs in the grid
-    std::string cluster_m;       ///< tiles of a cluster along M: that many rows of tiles are a band, walked column by column
-    std::string swizzle;         ///< 1: bands of 8 rows, the second from the last column backwards
+    std::string cluster_m, cluster_n;  ///< tiles of a cluster along M and N
+    std::string swizzle;         ///< 1: another order of clusters
+    std::string along_k;         ///< 1: both operands are contiguous along k
+    std::string workspace;       ///< bytes that the library asked for: a tile per CTA that shares one, and counters
+    std::int64_t bytes = 4;      ///< of an accumulator there
 };
 
 /// A family of kernels with one order of summation, from a JSON file.

@@ -159,6 +159,7 @@ RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
             layer.chunk = static_cast<RecipeLayer::Chunk>(reader.choice("chunk", {"floor_tiles", "floor_tiles_all", "ceil_tiles", "ceil_multiple", "even_tiles"}));
             if (layer.chunk != RecipeLayer::Chunk::ceil_multiple) {
                 layer.size = param_name(reader, "tile", recipe);
+                if (reader.has("paired")) layer.paired = reader.boolean("paired");
                 break;
             }
             for (const JsonReader& item : reader.at("multiples").elements()) layer.multiples.push_back(item.as_integer(1, 1 << 20));
@@ -202,7 +203,9 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
 RecipeSegments read_segments(JsonReader reader, const Recipe& recipe) {
     RecipeSegments segments{.parts = param_name(reader, "parts", recipe), .tile_m = param_name(reader, "tile_m", recipe),
                             .tile_n = param_name(reader, "tile_n", recipe), .ctas = param_name(reader, "ctas", recipe),
-                            .cluster_m = param_name(reader, "cluster_m", recipe), .swizzle = param_name(reader, "swizzle", recipe)};
+                            .cluster_m = param_name(reader, "cluster_m", recipe), .cluster_n = param_name(reader, "cluster_n", recipe),
+                            .swizzle = param_name(reader, "swizzle", recipe), .along_k = param_name(reader, "along_k", recipe),
+                            .workspace = param_name(reader, "workspace", recipe), .bytes = reader.integer("bytes", 1, 16)};
     reader.finish();
     return segments;
 }
