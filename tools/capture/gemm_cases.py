@@ -92,7 +92,8 @@ def product(c, stored, values, full_below):
             one = scale(seed, extent if c.get("rowwise") else 1, c.get("plain"))
             tensors[f"{name}.{key}"] = one if isinstance(one, dict) else values(f"{name}.{key}", *one)
             op["in"][key] = f"{name}.{key}"
-    if "sha256_full" in c and (c.get("full") or max(c["B"], 1) * m * n * k < full_below):
+    shares_tiles = any("_segment_k_on_" in kernel[0] for kernel in kernels)  # few of them: samples may meet none
+    if "sha256_full" in c and (c.get("full") or shares_tiles or max(c["B"], 1) * m * n * k < full_below):
         op["expect"] = {"sha256": c["sha256_full"]}
     else:
         tensors[name + ".y"] = stored(name)
