@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "arch/fp32.hpp"
 #include "emu/parallel.hpp"
@@ -118,7 +119,7 @@ public:
             }
         for (std::size_t at = 0; at < columns.size(); at += simd::lane_count)
             redo(std::span(columns).subspan(at, std::min<std::size_t>(simd::lane_count, columns.size() - at)),
-                 a.pairs.data() + row * a.stride,
+                 a.words(row, 0),
                  row0 + row,
                  scalar);
         const std::int64_t i = row0 + row;
@@ -161,7 +162,7 @@ private:
                                   .blocks = (end - begin) / shape_.block,
                                   .segments = part.segments,
                                   .a = a.side(row, part.first_segment, begin),
-                                  .a_stride = a.stride,
+                                  .a_units = a.units,
                                   .a_segments = a.segments,
                                   .b_strip = b_.strip_words(),
                                   .b = b_.side(panel, part.first_segment, begin),
@@ -220,63 +221,70 @@ private:
         std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &narrow, 2);
     }
 
-    /// Computes open outputs of a tile and closes them: the pairs of group_rows rows and two strips go together.
+    /// Computes open outputs of a tile and closes them: 16 pairs of two strips of rows and two of columns go together.
     void redo_pairs(const FilterRows& a,
                     std::int64_t row0,
                     std::int64_t row,
                     std::int64_t rows,
                     std::int64_t panel,
                     std::uint64_t* open) {
-        struct Group {
-            std::int64_t row, column, first, count, filled;
+        struct Place {
+            std::int64_t row, column;  // of lane (0, 0)
+            std::size_t lanes;
         };
         constexpr std::int64_t columns = 2 * simd::strip_columns;
-        std::vector<Group> groups;
-        std::vector<std::int32_t> rows_of, columns_of;
-        for (std::int64_t i = 0; i < rows; i += simd::group_rows)
+        constexpr std::size_t together = 32;  // vectors: their operands of a few blocks fit the first-level cache
+        std::vector<simd::PairVector> vectors;
+        std::vector<Place> places;
+        for (std::int64_t i = 0; i < rows; i += 2 * simd::strip_rows)
             for (std::int64_t column = 0; column < width; column += columns) {
-                const std::int64_t first = std::ssize(rows_of);
-                for (std::int64_t at = i; at < std::min<std::int64_t>(i + simd::group_rows, rows); ++at) {
+                std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+                for (std::int64_t at = i; at < std::min<std::int64_t>(i + 2 * simd::strip_rows, rows); ++at) {
                     if (a.unfit[static_cast<std::size_t>(row + at)] != 0) continue;
                     auto mask = static_cast<std::uint32_t>(open[(row + at) * b_.panels() + panel] >> column);
                     for (; mask != 0; mask &= mask - 1) {
                         const int j = std::countr_zero(mask);
-                        if (b_.unfit(panel * width + column + j)) continue;
-                        rows_of.push_back(static_cast<std::int32_t>(at - i));
-                        columns_of.push_back(j);
+                        if (!b_.unfit(panel * width + column + j)) pairs.emplace_back(at - i, j);
                     }
                 }
-                const std::int64_t count = std::ssize(rows_of) - first;
-                const std::int64_t filled = count < least_pairs ? 0 : (count + 15) / 16 * 16;
-                rows_of.resize(static_cast<std::size_t>(first + filled));
-                columns_of.resize(rows_of.size());
-                if (filled != 0) groups.push_back({row + i, column, first, count, filled});
+                if (std::ssize(pairs) < least_pairs) continue;
+                for (std::size_t first = 0; first < pairs.size(); first += 16) {
+                    simd::PairVector& lanes = vectors.emplace_back();
+                    const std::size_t count = std::min<std::size_t>(16, pairs.size() - first);
+                    for (std::size_t lane = 0; lane < count; ++lane)
+                        std::tie(lanes.row[lane], lanes.column[lane]) = pairs[first + lane];
+                    lanes.a = (row + i) * a.units;
+                    lanes.b = column / simd::strip_columns * b_.strip_words();
+                    places.push_back({row + i, column, count});
+                }
             }
-        std::vector<float> acc(rows_of.size());
-        std::vector<std::uint16_t> unsafe(acc.size() / 16);
-        exact_sums(task_.plan, 0, acc, [&](std::int64_t begin, std::int64_t end, float* to) {
-            // A stretch of both sides is read by all groups before the next.
-            for (std::int64_t k = begin; k < end; k += simd::segment_products)
-                for (const Group& group : groups)
-                    kernels_.walk_pairs(
-                        {.block = shape_.block,
-                         .align_bits = shape_.align_bits,
-                         .blocks = (std::min<std::int64_t>(k + simd::segment_products, end) - k) / shape_.block,
-                         .a = a.groups.data() + group.row * a.stride + k / 2 * simd::group_rows,
-                         .b = b_.side(panel, 0, k).pairs + group.column / simd::strip_columns * b_.strip_words(),
-                         .b_strip = b_.strip_words(),
-                         .count = group.filled,
-                         .row = rows_of.data() + group.first,
-                         .column = columns_of.data() + group.first,
-                         .acc = to + group.first,
-                         .unsafe = unsafe.data() + group.first / 16});
-        });
-        for (const Group& group : groups)
-            for (std::int64_t i = group.first; i < group.first + group.count; ++i) {
-                const auto at = static_cast<std::size_t>(i);
-                if (((unsafe[at / 16] >> (at % 16)) & 1) != 0) continue;
-                const std::int64_t r = group.row + rows_of[at], j = group.column + columns_of[at];
-                store(row0 + r, panel * width + j, acc[at]);
+        Scratch<float> acc(vectors.size() * 16);  // aligned
+        std::vector<std::uint16_t> unsafe(vectors.size());
+        exact_sums(
+            task_.plan, 0, std::span(acc.data(), acc.size()), [&](std::int64_t begin, std::int64_t end, float* to) {
+                // A stretch of both sides is read by all vectors before the next.
+                for (std::int64_t k = begin; k < end; k += simd::segment_products)
+                    for (std::size_t v = 0; v < vectors.size(); v += together)
+                        kernels_.walk_pairs(
+                            {.block = shape_.block,
+                             .align_bits = shape_.align_bits,
+                             .blocks = (std::min<std::int64_t>(k + simd::segment_products, end) - k) / shape_.block,
+                             .count = static_cast<std::int64_t>(std::min(together, vectors.size() - v)),
+                             .vectors = vectors.data() + v,
+                             .a = a.pairs.data(),
+                             .b = b_.side(panel, 0, 0).pairs,
+                             .a_strip = a.units * simd::strip_rows,
+                             .b_strip = b_.strip_words(),
+                             .first = k / shape_.block,
+                             .acc = to + v * 16,
+                             .unsafe = unsafe.data() + v});
+            });
+        for (std::size_t v = 0; v < vectors.size(); ++v)
+            for (std::size_t lane = 0; lane < places[v].lanes; ++lane) {
+                if (((unsafe[v] >> lane) & 1) != 0) continue;
+                const std::int64_t r = places[v].row + vectors[v].row[lane],
+                                   j = places[v].column + vectors[v].column[lane];
+                store(row0 + r, panel * width + j, acc[v * 16 + lane]);
                 open[r * b_.panels() + panel] &= ~(std::uint64_t{1} << j);
             }
     }
@@ -307,7 +315,7 @@ private:
         std::uint32_t unsafe = 0;
         float acc[simd::lane_count];
         exact_sums(task_.plan, 0, acc, [&](std::int64_t begin, std::int64_t end, float* to) {
-            task.a = row + begin / 2;
+            task.a = row + begin / 2 * simd::strip_rows;
             task.blocks = (end - begin) / shape_.block;
             for (std::size_t lane = 0; lane < simd::lane_count; ++lane) task.b[lane] = pairs[lane] + begin / 2;
             std::fill(std::begin(task.acc), std::end(task.acc), 0.0F);
@@ -360,7 +368,7 @@ std::optional<FilterLayout> filter_layout(const GemmTask& task,
     const bool shape_fits = shape.result == simd::Result::fp32 && !shape.halves &&
                             (shape.block == 4 || shape.block == 8 || shape.block == 16);
     if (!kernel || !shape_fits || rule.types.a != bf16 || rule.types.b != bf16 || !layout.identity ||
-        task.x.cols() > (1 << 18) || !plain_merges(task.plan))
+        task.x.cols() > (1 << 14) * shape.block || !plain_merges(task.plan))
         return std::nullopt;
     FilterLayout out;
     for (const WalkLayout::Leaf& leaf : layout.leaves) {
