@@ -11,7 +11,7 @@
 namespace bitreplay::test {
 
 /// The kinds of data on which every GEMM kernel is compared with the definition.
-inline constexpr std::array<std::string_view, 12> gemm_kinds{"normal",
+inline constexpr std::array<std::string_view, 13> gemm_kinds{"normal",
                                                              "wide-exponent",
                                                              "subnormal",
                                                              "smallest",
@@ -22,6 +22,7 @@ inline constexpr std::array<std::string_view, 12> gemm_kinds{"normal",
                                                              "all-maximal",
                                                              "one-huge-tiny",
                                                              "repeated",
+                                                             "binade-edge",
                                                              "any-code"};
 
 /// A matrix of one kind. `side` 0: x, 1: w; cancellation pairs columns k and k + 1 of the two.
@@ -85,6 +86,11 @@ inline Tensor gemm_input(
                                             random.next()));
             } else if (kind == "repeated") {
                 code = i % 2 == 0 ? repeated : repeated ^ (sign ? format.sign_mask() : 0);
+            } else if (kind == "binade-edge") {  // sums on both sides of 1
+                if (j == 0)
+                    code = finite(false, exponent_code(0, 0));
+                else if (side == 0)
+                    code = finite(sign, exponent_code(-9 - static_cast<int>(random.below(6)), random.next()));
             } else if (kind == "any-code") {
                 code = random.next() & ((std::uint64_t{2} << (format.storage_bits() - 1)) - 1);
             }
