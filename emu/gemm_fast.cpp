@@ -53,6 +53,7 @@ struct Walker {
                     .b_top = b.top(panel),
                     .rows = rows,
                     .blocks = std::min(step, first + count - block),
+                    .columns = static_cast<int>(std::min(width, b.count() - panel * width)),
                     .acc = acc,
                     .acc_stride = width,
                     .a_lift = a.lift(row),

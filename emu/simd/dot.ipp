@@ -11,8 +11,8 @@ using simd::WalkTask;
 using F = Simd::F;
 using I = Simd::I;
 using Size = decltype(sizeof 0);
-constexpr int vectors = Simd::columns / Simd::lanes;
-static_assert(vectors == 4);
+constexpr int most_vectors = Simd::columns / Simd::lanes;  // of columns that a tile works on
+static_assert(most_vectors == 4);
 
 #define BITREPLAY_INLINE __attribute__((always_inline))
 
@@ -179,6 +179,7 @@ constexpr std::int32_t exponent_bits = 0x7F800000;
 template <Result result, bool wide>
 __attribute__((noinline)) void careful_block(const WalkShape& shape,
                                              int length,
+                                             int columns,
                                              std::int32_t lowest_safe,
                                              const Lift& lift,
                                              const float* a,
@@ -186,7 +187,7 @@ __attribute__((noinline)) void careful_block(const WalkShape& shape,
                                              const std::int32_t* exponents,
                                              const std::int32_t* sums,
                                              float* acc) {
-    for (int i = 0; i < Simd::columns; i += Simd::lanes) {
+    for (int i = 0; i < columns; i += Simd::lanes) {
         const I x = Simd::load(exponents + i), sum = Simd::load(sums + i);
         const F old = Simd::load(acc + i);
         F rounded = to_float<result>(sum);
@@ -201,8 +202,8 @@ __attribute__((noinline)) void careful_block(const WalkShape& shape,
     }
 }
 
-/// `rows` rows x Simd::columns columns, `blocks` blocks of `length` products each.
-template <int length, Result result, bool wide, int rows>
+/// `rows` rows x `vectors` vectors of columns, `blocks` blocks of `length` products each.
+template <int length, Result result, bool wide, int rows, int vectors>
 __attribute__((noinline)) void walk_tile(const WalkTask& task,
                                          std::int64_t row,
                                          int column,
@@ -211,6 +212,7 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
                                          float* acc,
                                          std::int64_t acc_stride) {
     constexpr auto R = static_cast<Size>(rows), V = static_cast<Size>(vectors);
+    constexpr int columns = vectors * Simd::lanes;
     const WalkShape& shape = *task.shape;
     const std::int32_t align = shape.align_bits;
     const float* a[R];
@@ -227,7 +229,7 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
 
     // Constants and the block's exponents live in memory between uses: the loop over products needs every register.
     struct alignas(64) Saved {
-        std::int32_t exponent[R][Simd::columns];
+        std::int32_t exponent[R][static_cast<Size>(columns)];
         std::int32_t base[R], lowest_safe[R];
         Lift lift[R];
     } saved;
@@ -262,11 +264,11 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
                     Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])),
                               constant(saved.base[r.value]));
                 I x = Simd::max(products, Simd::band(Simd::bits(old), constant(exponent_bits)));
-                if (saved.lift[r.value].both() != 0)  // a subnormal accumulator counts with the smallest normal exponent
-                    x = Simd::max(x,
-                                  Simd::select(Simd::zero(old),
-                                               constant(0),
-                                               constant((saved.lift[r.value].both() + 1) << 23)));
+                if (saved.lift[r.value].both() !=
+                    0)  // a subnormal accumulator counts with the smallest normal exponent
+                    x = Simd::max(
+                        x,
+                        Simd::select(Simd::zero(old), constant(0), constant((saved.lift[r.value].both() + 1) << 23)));
                 smallest = v.number == 0 ? x : Simd::min(smallest, x);
                 if constexpr (result == Result::fp16) greatest = v.number == 0 ? x : Simd::max(greatest, x);
                 Simd::store(saved.exponent[r.value] + v.number * Simd::lanes, x);
@@ -311,20 +313,20 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
                 maybe_wrapped = Simd::equal(Simd::band(most, constant(wrap_bits)), constant(0)) != all_lanes;
             }
             if (!safe[r.value] || maybe_wrapped) [[unlikely]] {
-                alignas(64) std::int32_t sums[Simd::columns];
+                alignas(64) std::int32_t sums[static_cast<Size>(columns)];
                 unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
                     Simd::store(sums + v.number * Simd::lanes, sum[r.value][v.value]);
                 });
-                careful_block<result, wide>(
-                    shape,
-                    length,
-                    saved.lowest_safe[r.value],
-                    saved.lift[r.value],
-                    a[r.value],
-                    b,
-                    saved.exponent[r.value],
-                    sums,
-                    out);
+                careful_block<result, wide>(shape,
+                                            length,
+                                            columns,
+                                            saved.lowest_safe[r.value],
+                                            saved.lift[r.value],
+                                            a[r.value],
+                                            b,
+                                            saved.exponent[r.value],
+                                            sums,
+                                            out);
                 return;
             }
             unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
@@ -339,40 +341,53 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
     }
 }
 
-__attribute__((noinline)) void add_nearest(float* acc, const float* last, bool to_fp16) {
-    for (int i = 0; i < Simd::columns; i += Simd::lanes) {
+__attribute__((noinline)) void add_nearest(float* acc, const float* last, int columns, bool to_fp16) {
+    for (int i = 0; i < columns; i += Simd::lanes) {
         const F sum = Simd::add_nearest(Simd::load(last + i), Simd::load(acc + i));
         Simd::store(acc + i, to_fp16 ? Simd::through_fp16(sum) : sum);
     }
 }
 
-template <int length, Result result, bool wide, int rows>
+template <int length, Result result, bool wide, int rows, int vectors>
 void walk_rows(const WalkTask& task, std::int64_t row, int column) {
     float* const acc = task.acc + row * task.acc_stride + column;
     if (!task.shape->halves) {
         [[maybe_unused]] const TowardZero mode;
-        walk_tile<length, result, wide, rows>(task, row, column, 0, task.blocks, acc, task.acc_stride);
+        walk_tile<length, result, wide, rows, vectors>(task, row, column, 0, task.blocks, acc, task.acc_stride);
         return;
     }
+    constexpr int columns = vectors * Simd::lanes;
     for (std::int64_t i = 0; i < task.blocks; ++i) {
-        alignas(64) float last[static_cast<Size>(rows)][Simd::columns] = {};
+        alignas(64) float last[static_cast<Size>(rows)][static_cast<Size>(columns)] = {};
         {
             [[maybe_unused]] const TowardZero mode;
-            walk_tile<length, result, wide, rows>(task, row, column, 2 * i * length, 2, last[0], Simd::columns);
+            walk_tile<length, result, wide, rows, vectors>(task, row, column, 2 * i * length, 2, last[0], columns);
         }
         [[maybe_unused]] const Nearest mode;
-        for (int r = 0; r < rows; ++r) add_nearest(acc + r * task.acc_stride, last[r], result == Result::fp16);
+        for (int r = 0; r < rows; ++r) add_nearest(acc + r * task.acc_stride, last[r], columns, result == Result::fp16);
     }
+}
+
+/// All rows of some vectors of columns: fewer vectors, more rows together.
+template <int length, Result result, bool wide, int vectors>
+void walk_columns(const WalkTask& task, int column) {
+    constexpr int rows = Simd::rows * most_vectors / vectors;
+    std::int64_t row = 0;
+    for (; row + rows <= task.rows; row += rows) walk_rows<length, result, wide, rows, vectors>(task, row, column);
+    if constexpr (rows > 1)
+        for (; row < task.rows; ++row) walk_rows<length, result, wide, 1, vectors>(task, row, column);
 }
 
 template <int length, Result result, bool wide>
 void walk(const WalkTask& task) noexcept {
-    for (int column = 0; column < simd::panel_columns; column += Simd::columns) {
-        std::int64_t row = 0;
-        for (; row + Simd::rows <= task.rows; row += Simd::rows)
-            walk_rows<length, result, wide, Simd::rows>(task, row, column);
-        if constexpr (Simd::rows > 1)
-            for (; row < task.rows; ++row) walk_rows<length, result, wide, 1>(task, row, column);
+    for (int column = 0; column < task.columns; column += Simd::columns) {
+        const int left = (task.columns - column + Simd::lanes - 1) / Simd::lanes;
+        if (left > 2)
+            walk_columns<length, result, wide, most_vectors>(task, column);
+        else if (left == 2)
+            walk_columns<length, result, wide, 2>(task, column);
+        else
+            walk_columns<length, result, wide, 1>(task, column);
     }
 }
 
