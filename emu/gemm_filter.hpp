@@ -17,6 +17,12 @@ struct FilterLayout {
     };
     std::vector<Leaf> leaves;
     std::vector<Range> segments;  ///< in k: the filter needs an identity layout
+
+    Range products_of(std::int64_t leaf) const noexcept {
+        const Leaf& part = leaves[static_cast<std::size_t>(leaf)];
+        const auto first = static_cast<std::size_t>(part.first_segment);
+        return {segments[first].begin, segments[first + static_cast<std::size_t>(part.segments) - 1].end};
+    }
 };
 /// The filter's layout, or nothing where it does not apply to the task (see GemmEngine::filtered).
 std::optional<FilterLayout> filter_layout(const GemmTask& task, const simd::WalkShape& shape, const WalkLayout& layout);
