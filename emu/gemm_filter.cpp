@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::int64_t width = simd::panel_columns;
 constexpr std::int64_t tile_rows = 128;
-constexpr double dense_share = 0.4;  // of undecided outputs in a tile; above it the dense kernel is faster
 
 bool plain_merges(const Plan& plan) noexcept {
     const Merge& how = plan.merge;
@@ -48,27 +47,24 @@ public:
           kernels_(*simd::filter_kernels()) {}
 
     /// Decides what the bound can decide; the rest of the tile becomes bits of `open` ([rows][panels]), or is computed
-    /// by the dense kernel where that is faster.
+    /// by the dense kernel where that is faster. Rows and columns that are not fit for the filter are left out.
     void tile(const FilterRows& a, std::int64_t row0, std::int64_t row, std::int64_t panel, std::uint64_t* open) {
         const std::int64_t rows = std::min(tile_rows, a.count - row),
                            cols = std::min(width, result_.cols() - panel * width);
         const Approximation approximation = approximate(task_.plan, 0, a, row, rows, panel);
-        const std::uint64_t valid = cols == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << cols) - 1;
-        std::uint64_t bad_columns = 0;
+        std::uint64_t fit_columns = 0;
         for (std::int64_t j = 0; j < cols; ++j)
-            if (b_.unfit(panel * width + j)) bad_columns |= std::uint64_t{1} << j;
+            if (!b_.unfit(panel * width + j)) fit_columns |= std::uint64_t{1} << j;
         std::int64_t count = 0;
         for (std::int64_t i = 0; i < rows; ++i) {
             std::uint16_t codes[width];
             std::uint64_t mask = kernels_.decide(
                 approximation.value.data() + i * width, approximation.error.data() + i * width, to_fp16_, codes);
-            mask |= bad_columns;
-            if (a.unfit[static_cast<std::size_t>(row + i)] != 0) mask = ~std::uint64_t{0};
+            mask &= a.unfit[static_cast<std::size_t>(row + i)] != 0 ? 0 : fit_columns;
             std::memcpy(result_.mutable_bytes().data() + ((row0 + row + i) * result_.cols() + panel * width) * 2,
                         codes,
                         static_cast<std::size_t>(cols) * 2);
             if (trace_ != nullptr) trace(approximation, a, row0, row, i, panel, cols);
-            mask &= valid;
             open[(row + i) * b_.panels() + panel] = mask;
             count += std::popcount(mask);
         }
@@ -86,6 +82,7 @@ public:
         redo_.block(r, c, GemmEngine::dense);
     }
 
+    void count_exact(std::int64_t outputs) { redone_ += outputs; }
     std::int64_t redone() const noexcept { return redone_; }
 
 private:
@@ -198,6 +195,15 @@ Tensor gemm_filtered(const GemmTask& task,
                            task.rows.subspan(static_cast<std::size_t>(row0), static_cast<std::size_t>(rows)),
                            layout,
                            shape.block);
+        const FilterRedo::Unfit unfit = redo.unfit(a, row0);
+        gemm.count_exact(unfit.outputs);
+        if (std::ssize(unfit.rows) == rows) {
+            redo.compute(unfit);
+            if (trace != nullptr)
+                std::fill_n(
+                    trace->error.begin() + row0 * result.cols(), unfit.outputs, std::numeric_limits<float>::infinity());
+            continue;
+        }
         const std::int64_t tiles = (rows + tile_rows - 1) / tile_rows;
         Scratch<std::uint64_t> open(static_cast<std::size_t>(rows * columns.panels()));
         parallel_for(tiles * columns.panels(), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -208,6 +214,7 @@ Tensor gemm_filtered(const GemmTask& task,
             for (std::int64_t row = begin; row < end; ++row)
                 redo.finish_row(a, row0, row, open.data() + row * columns.panels());
         });
+        redo.compute(unfit);
     }
     redone = static_cast<double>(gemm.redone()) / static_cast<double>(std::max<std::int64_t>(1, result.size()));
     return result;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "arch/fp32.hpp"
+#include "emu/indices.hpp"
 #include "formats/convert.hpp"
 
 namespace bitreplay {
@@ -74,8 +75,7 @@ void FilterRedo::pairs(const FilterRows& a,
                 if (a.unfit[static_cast<std::size_t>(row + at)] != 0) continue;
                 auto mask = static_cast<std::uint32_t>(open[(row + at) * b_.panels() + panel] >> column);
                 for (; mask != 0; mask &= mask - 1) {
-                    const int j = std::countr_zero(mask);
-                    if (!b_.unfit(panel * width + column + j)) pairs.emplace_back(at - i, j);
+                    pairs.emplace_back(at - i, std::countr_zero(mask));
                 }
             }
             if (std::ssize(pairs) < least_pairs) continue;
@@ -169,20 +169,41 @@ void FilterRedo::block(std::span<const std::int64_t> rows,
     GemmTask part = task_;
     part.rows = r;
     part.cols = c;
-    part.packed = nullptr;
+    if (engine != GemmEngine::dense || c.size() != task_.cols.size()) part.packed = nullptr;
     part.engine = engine;
-    const Tensor acc = gemm_accumulators(part);
+    const Tensor outputs = gemm_rounded(part, out_);
     std::int64_t at = 0;
     for (const std::int64_t i : rows)
-        for (const std::int64_t j : cols) result_.set(i * result_.cols() + j, convert(fp32, out_, acc.get(at++)));
+        for (const std::int64_t j : cols) result_.set(i * result_.cols() + j, outputs.get(at++));
+}
+
+FilterRedo::Unfit FilterRedo::unfit(const FilterRows& a, std::int64_t row0) const {
+    Unfit out;
+    for (std::int64_t i = 0; i < a.count; ++i)
+        (a.unfit[static_cast<std::size_t>(i)] != 0 ? out.rows : out.fit_rows).push_back(row0 + i);
+    for (std::int64_t j = 0; j < std::ssize(task_.cols); ++j)
+        if (b_.unfit(j)) out.cols.push_back(j);
+    const std::int64_t outputs = a.count * std::ssize(task_.cols),
+                       fit = std::ssize(out.fit_rows) * (std::ssize(task_.cols) - std::ssize(out.cols));
+    if (static_cast<double>(outputs - fit) <= dense_share * static_cast<double>(outputs)) {
+        out.outputs = outputs - fit;
+        return out;
+    }
+    out.rows = all_indices(a.count);
+    for (std::int64_t& row : out.rows) row += row0;
+    return {.rows = std::move(out.rows), .fit_rows = {}, .cols = {}, .outputs = outputs};
+}
+
+void FilterRedo::compute(const Unfit& unfit) const {
+    if (!unfit.rows.empty()) block(unfit.rows, all_indices(std::ssize(task_.cols)), GemmEngine::dense);
+    if (!unfit.cols.empty()) block(unfit.fit_rows, unfit.cols, GemmEngine::dense);
 }
 
 void FilterRedo::finish_row(const FilterRows& a, std::int64_t row0, std::int64_t row, const std::uint64_t* open) const {
     std::vector<std::int64_t> columns, scalar;
     for (std::int64_t panel = 0; panel < b_.panels(); ++panel)
         for (std::uint64_t mask = open[panel]; mask != 0; mask &= mask - 1) {
-            const std::int64_t j = panel * width + std::countr_zero(mask);
-            (a.unfit[static_cast<std::size_t>(row)] != 0 || b_.unfit(j) ? scalar : columns).push_back(j);
+            columns.push_back(panel * width + std::countr_zero(mask));
         }
     for (std::size_t at = 0; at < columns.size(); at += simd::lane_count)
         lanes(std::span(columns).subspan(at, std::min<std::size_t>(simd::lane_count, columns.size() - at)),

@@ -4,6 +4,9 @@
 
 namespace bitreplay {
 
+/// Share of outputs to be computed exactly above which the dense kernel is faster for all of them.
+inline constexpr double dense_share = 0.4;
+
 /// Leaves (walks) of a plan.
 std::int64_t leaves_of(const Plan& plan) noexcept;
 
@@ -47,9 +50,17 @@ public:
                std::int64_t rows,
                std::int64_t panel,
                std::uint64_t* open) const;
+    /// What of a group of rows is not for the filter, as positions in the result: whole rows, and columns of the other
+    /// rows; all rows where that is most of the outputs.
+    struct Unfit {
+        std::vector<std::int64_t> rows, fit_rows, cols;
+        std::int64_t outputs = 0;  ///< how many
+    };
+    Unfit unfit(const FilterRows& a, std::int64_t row0) const;
+    void compute(const Unfit& unfit) const;
     /// Computes the open outputs of a row; `open` points to the row's bits.
     void finish_row(const FilterRows& a, std::int64_t row0, std::int64_t row, const std::uint64_t* open) const;
-    /// Computes the outputs rows x cols of the result.
+    /// Computes the outputs rows x cols of the result by another engine, not the filter.
     void block(std::span<const std::int64_t> rows, std::span<const std::int64_t> cols, GemmEngine engine) const;
 
 private:
