@@ -123,14 +123,6 @@ private:
     std::int64_t row_, rows_, panel_;
 };
 
-/// An accumulator rounded to the output's format.
-std::uint64_t rounded(const Format& accumulator, const Format& out, std::uint64_t code) {
-    if (out == accumulator) return code;
-    const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
-    if (accumulator != fp32 || out != bf16) return convert(accumulator, out, code);
-    return nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16;
-}
-
 /// Stores a row of a tile: accumulators, fp32 also where they are fp16.
 void store(const Format& accumulator, std::span<const float> values, std::int64_t at, Tensor& out) {
     if (out.format() == fp32 && accumulator == fp32) {
@@ -140,7 +132,7 @@ void store(const Format& accumulator, std::span<const float> values, std::int64_
     for (const float value : values) {
         const auto bits = std::bit_cast<std::uint32_t>(value);
         const std::uint64_t code = accumulator == fp32 ? bits : convert(fp32, accumulator, bits);
-        out.set(at++, rounded(accumulator, out.format(), code));
+        out.set(at++, round_accumulator(accumulator, out.format(), code));
     }
 }
 
@@ -149,7 +141,7 @@ void copy(const Tensor& from, std::span<const std::int64_t> rows, std::span<cons
     std::int64_t at = 0;
     for (const std::int64_t i : rows)
         for (const std::int64_t j : cols)
-            out.set(i * out.cols() + j, rounded(from.format(), out.format(), from.get(at++)));
+            out.set(i * out.cols() + j, round_accumulator(from.format(), out.format(), from.get(at++)));
 }
 
 /// Computes the outputs at (positions rows) x (positions cols) by the definition.
@@ -260,6 +252,13 @@ bool too_few(const GemmTask& task) {
 
 }  // namespace
 
+std::uint64_t round_accumulator(const Format& accumulator, const Format& out, std::uint64_t code) {
+    if (out == accumulator) return code;
+    const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
+    if (accumulator != fp32 || out != bf16) return convert(accumulator, out, code);
+    return nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16;
+}
+
 PackedWeights::PackedWeights(const GemmTask& task) {
     const auto method = method_for(task);
     if (!method) return;
@@ -297,7 +296,7 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
     Tensor result(out, acc.shape());
     parallel_for(acc.rows(), 16, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin * acc.cols(); i < end * acc.cols(); ++i)
-            result.set(i, rounded(task.rule.types.d, out, acc.get(i)));
+            result.set(i, round_accumulator(task.rule.types.d, out, acc.get(i)));
     });
     return result;
 }

@@ -159,7 +159,8 @@ std::optional<FilterLayout> filter_layout(const GemmTask& task,
                                           const WalkLayout& layout) {
     const DotRule& rule = task.rule;
     const bool kernel = simd::filter_kernels() != nullptr && (task.kernel.empty() || task.kernel == "avx512");
-    const bool shape_fits = shape.result == simd::Result::fp32 && !shape.halves &&
+    // From 23 bits on an accumulator that sets the block's exponent itself loses nothing (FILTER.md, step 6).
+    const bool shape_fits = shape.result == simd::Result::fp32 && !shape.halves && shape.align_bits >= 23 &&
                             (shape.block == 4 || shape.block == 8 || shape.block == 16);
     if (!kernel || !shape_fits || rule.types.a != bf16 || rule.types.b != bf16 || !layout.identity ||
         task.x.cols() > (1 << 14) * shape.block || !plain_merges(task.plan))

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "arch/fp32.hpp"
+#include "emu/gemm_fast.hpp"
 #include "emu/indices.hpp"
-#include "formats/convert.hpp"
 
 namespace bitreplay {
 namespace {
@@ -48,10 +48,8 @@ void FilterRedo::exact_sums(const Plan& plan, std::int64_t leaf, std::span<float
 
 /// An exact accumulator: finite, because its operands are small.
 void FilterRedo::store(std::int64_t i, std::int64_t j, float acc) const {
-    const auto bits = std::bit_cast<std::uint32_t>(acc);
-    const std::uint64_t code = out_ == bf16 ? (bits + 0x7FFFU + ((bits >> 16) & 1)) >> 16 : convert(fp32, out_, bits);
-    const auto narrow = static_cast<std::uint16_t>(code);
-    std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &narrow, 2);
+    const auto code = static_cast<std::uint16_t>(round_accumulator(fp32, out_, std::bit_cast<std::uint32_t>(acc)));
+    std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &code, 2);
 }
 
 void FilterRedo::pairs(const FilterRows& a,

@@ -320,7 +320,7 @@ PackedColumns::PackedColumns(const Codes& codes,
             std::int8_t* const scale = scale_.data() + panel * width * depth_;
             constexpr std::int64_t run =
                 64;  // positions per column at a time: the panel's lines stay in the first-level cache
-            // Nobody reads the rest of a panel that is not full.
+            // Nobody uses the rest of a panel that is not full.
             const std::int64_t filled = simd::columns_read(static_cast<int>(distinct));
             for (std::int64_t first = 0; first < depth_; first += run)
                 for (std::int64_t j = 0; j < filled; ++j) {

@@ -10,7 +10,7 @@ namespace bitreplay::simd {
 
 /// Columns of a packed panel: the output columns that a kernel works on together.
 inline constexpr int panel_columns = 64;
-/// Columns that a kernel may read of a panel with `count` of them: 16, 32 or all 64.
+/// Columns that a kernel uses of a panel with `count` of them: 16, 32 or all 64.
 constexpr int columns_read(int count) noexcept { return count <= 16 ? 16 : count <= 32 ? 32 : panel_columns; }
 
 /// What a block of products becomes.
@@ -44,7 +44,7 @@ struct WalkTask {
     const std::int8_t* b_scale;  ///< same shape: exponent - b_top as int8
     std::int32_t b_top;          ///< largest exponent of the panel
     std::int64_t rows, blocks;
-    int columns;  ///< of the panel; columns_read() of them are read, and as many accumulators may be written
+    int columns;  ///< of the panel; columns_read() of them are used, and as many accumulators may be written
     float* acc;   ///< [rows][acc_stride], acc_stride at least panel_columns
     std::int64_t acc_stride;
     /// Exponents by which the values of a row ([rows], nullptr: all 0) and of the panel were raised, tops included. The

@@ -31,12 +31,12 @@ inline constexpr int strip_rows = 16;  ///< rows of A whose pairs lie together, 
 struct FilterTask {
     int block, align_bits;
     std::int64_t rows, blocks, segments;
-    FilterSide
-        a;  ///< pairs [strips][a_units][strip_rows]; norm, top, middle [rows][a_segments]; deeper [rows][a_segments]
+    /// pairs [strips][a_units][strip_rows]; norm, top, middle [rows][a_segments]; deeper [rows][a_segments]
+    FilterSide a;
     std::int64_t a_units, a_segments;
     std::int64_t b_strip;  ///< words between the strips of the panel
-    FilterSide
-        b;  ///< pairs [strips][units][strip_columns]; norm [segments][panel_columns]; the rest of the whole panel
+    /// pairs [strips][units][strip_columns]; norm [segments][panel_columns]; the rest of the whole panel
+    FilterSide b;
     float* value;  ///< [rows][panel_columns]
     float* error;  ///< |exact - value| <= error; infinity where the bound's conditions fail
 };

@@ -43,15 +43,13 @@ BITREPLAY_INLINE inline void add_chains(F (&to)[rows], const F (&from)[rows]) {
                                          BITREPLAY_INLINE { to[r.value] = _mm512_add_ps(to[r.value], from[r.value]); });
 }
 
-constexpr std::int64_t part_products = 512;  // of a strip and of part_rows rows: together in the first-level cache
-constexpr std::int64_t part_rows = 16;
+constexpr std::int64_t part_rows = 16;       // with a segment of a strip: together in the first-level cache
 constexpr std::int64_t reused_segments = 4;  // of a panel, read for all rows: in the second-level cache
 constexpr std::int64_t filter_rows = 128;    // rows whose state is kept
 
-/// Part of a segment for one strip of columns: blocks [first, first + count).
+/// A segment for one strip of columns: blocks [first, first + count).
 struct FilterPart {
     std::int64_t first, count;
-    bool fresh;                 // the segment starts here
     const std::uint32_t* next;  // operands of the strip that is next, to be fetched meanwhile
 };
 
@@ -70,8 +68,7 @@ __attribute__((noinline)) void filter_part(
     unrolled<rows>([&](auto r) BITREPLAY_INLINE {
         w[r.value] = Simd::load(state.w + place + r.number * simd::panel_columns);
         sum[r.value] = Simd::load(state.sum + place + r.number * simd::panel_columns);
-        most[r.value] = part.fresh ? Simd::real(binade(w[r.value]))
-                                   : Simd::load(state.most + place + r.number * simd::panel_columns);
+        most[r.value] = Simd::real(binade(w[r.value]));
     });
     constexpr int lines = block <= 8 ? 1 : block / 8;  // of the next strip a block fetches, so that its rows fetch all
     const std::uint32_t* next = part.next + row % part_rows / rows * part.count * lines * 16;
@@ -114,9 +111,11 @@ __attribute__((noinline)) void filter_part(
 void segment_bound(
     const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t segment, std::int64_t blocks) {
     const std::int64_t at_a = row * task.a_segments + segment;
+    // All products are zero: no sum changes and nothing is truncated.
+    if (task.a.deeper[at_a * simd::depth_levels] == 0 || task.b.deeper[segment * simd::depth_levels] == 0) return;
     const int top = task.a.top[at_a] + task.b.top[segment];  // ep: no product of the segment has a larger exponent
-    const I product_power = constant((top + 127) << 23);
-    const F unit = Simd::real(constant((127 - task.align_bits) << 23));  // 2^-F
+    const I product_power = constant((top > -127 ? top + 127 : 0) << 23);  // below 2^-126: 0, what is lost is in `tiny`
+    const F unit = Simd::real(constant((127 - task.align_bits) << 23));    // 2^-F
     const F norm = Simd::broadcast(task.a.norm[at_a] * unit_roundoff);
     const F other = Simd::mul(Simd::mul(Simd::broadcast(static_cast<float>(blocks)), unit), Simd::real(product_power));
     const I deeper_a = _mm512_loadu_si512(task.a.deeper + at_a * simd::depth_levels);
@@ -170,21 +169,18 @@ void segment_bound(
 template <int block>
 void approximate_segment(
     const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t rows, std::int64_t segment) {
-    constexpr std::int64_t per_segment = segment_products / block, per_part = part_products / block;
+    constexpr std::int64_t per_segment = segment_products / block;
     const std::int64_t left = task.blocks - segment * per_segment;
-    const std::int64_t blocks = left < per_segment ? left : per_segment;
-    for (std::int64_t at = 0; at < blocks; at += per_part) {
-        FilterPart part{segment * per_segment + at, blocks - at < per_part ? blocks - at : per_part, at == 0, nullptr};
-        for (int column = 0; column < simd::panel_columns; column += strip) {
-            const bool last = column + strip == simd::panel_columns;
-            part.next = task.b.pairs + (last ? 0 : (column / strip + 1) * task.b_strip) +
-                        (part.first + (last ? per_part : 0)) * (block / 2) * strip;
-            std::int64_t i = row;
-            for (; i + 4 <= row + rows; i += 4) filter_part<block, 4>(task, state, i, column, part);
-            for (; i < row + rows; ++i) filter_part<block, 1>(task, state, i, column, part);
-        }
+    FilterPart part{segment * per_segment, left < per_segment ? left : per_segment, nullptr};
+    for (int column = 0; column < simd::panel_columns; column += strip) {
+        const bool last = column + strip == simd::panel_columns;
+        part.next = task.b.pairs + (last ? 0 : (column / strip + 1) * task.b_strip) +
+                    (part.first + (last ? per_segment : 0)) * (block / 2) * strip;
+        std::int64_t i = row;
+        for (; i + 4 <= row + rows; i += 4) filter_part<block, 4>(task, state, i, column, part);
+        for (; i < row + rows; ++i) filter_part<block, 1>(task, state, i, column, part);
     }
-    for (std::int64_t i = row; i < row + rows; ++i) segment_bound(task, state, i, segment, blocks);
+    for (std::int64_t i = row; i < row + rows; ++i) segment_bound(task, state, i, segment, part.count);
 }
 
 template <int block>

@@ -124,13 +124,11 @@ __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
     for (int v = 0; v < groups; ++v) acc[v] = Simd::load(task.acc + 16 * v);
     for (std::int64_t first = 0; first < task.blocks; first += step) {
         const std::int64_t blocks = task.blocks - first < step ? task.blocks - first : step;
-        for (int v = 0; v < groups; ++v)
-            for (std::int64_t unit = 0; unit < blocks * units; unit += 16) {
-                I words[16];
-                transpose(task.b + v * 16, first * units + unit, words);
-                unrolled<16>([&](auto u)
-                                 BITREPLAY_INLINE { _mm512_store_si512(right[v][unit + u.number], words[u.value]); });
-            }
+        for (int v = 0; v < groups; ++v) {
+            I words[16];  // of the whole chunk
+            transpose(task.b + v * 16, first * units, words);
+            unrolled<16>([&](auto u) BITREPLAY_INLINE { _mm512_store_si512(right[v][u.number], words[u.value]); });
+        }
         const auto words = [&, a = task.a + first * units * simd::strip_rows](auto v, std::int64_t i, int u, I& x, I& y)
                                BITREPLAY_INLINE {
                                    x = constant(static_cast<std::int32_t>(a[(i * units + u) * simd::strip_rows]));
