@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
 
 #include "arch/fp32.hpp"
 #include "emu/gemm_fma.hpp"
 #include "emu/gemm_fp64.hpp"
+#include "emu/indices.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
 #include "reduction_trees/reduce.hpp"
@@ -54,6 +54,7 @@ struct Walker {
                     .b_top = b.top(panel),
                     .rows = rows,
                     .blocks = std::min(step, first + count - block),
+                    .columns = static_cast<int>(std::min(width, b.count() - panel * width)),
                     .acc = acc,
                     .acc_stride = width,
                     .a_lift = a.lift(row),
@@ -123,19 +124,25 @@ private:
     std::int64_t row_, rows_, panel_;
 };
 
-void store(const Format& format, std::span<const float> values, std::int64_t at, Tensor& out) {
-    if (format == fp32) {
+/// Stores a row of a tile: accumulators, fp32 also where they are fp16.
+void store(const Format& accumulator, std::span<const float> values, std::int64_t at, Tensor& out) {
+    if (out.format() == fp32 && accumulator == fp32) {
         std::memcpy(out.mutable_bytes().data() + at * 4, values.data(), values.size_bytes());
         return;
     }
-    for (const float value : values) out.set(at++, convert(fp32, format, std::bit_cast<std::uint32_t>(value)));
+    for (const float value : values) {
+        const auto bits = std::bit_cast<std::uint32_t>(value);
+        const std::uint64_t code = accumulator == fp32 ? bits : convert(fp32, accumulator, bits);
+        out.set(at++, round_accumulator(accumulator, out.format(), code));
+    }
 }
 
-/// Copies a block of accumulators to out[row0 + i][col0 + j].
+/// Rounds a block of accumulators to out[rows[i]][cols[j]].
 void copy(const Tensor& from, std::span<const std::int64_t> rows, std::span<const std::int64_t> cols, Tensor& out) {
     std::int64_t at = 0;
     for (const std::int64_t i : rows)
-        for (const std::int64_t j : cols) out.set(i * out.cols() + j, from.get(at++));
+        for (const std::int64_t j : cols)
+            out.set(i * out.cols() + j, round_accumulator(from.format(), out.format(), from.get(at++)));
 }
 
 /// Computes the outputs at (positions rows) x (positions cols) by the definition.
@@ -202,7 +209,56 @@ void dense(const GemmTask& task,
     });
 }
 
+/// All outputs of a task by its kernel, rounded to `format` tile by tile.
+Tensor dense_outputs(const GemmTask& task, const Method& method, const Format& format) {
+    const WalkLayout layout = walk_layout(task.plan, method.shape, task.instruction_k, task.x.cols());
+    Tensor out(format, {std::ssize(task.rows), std::ssize(task.cols)});
+    const PackedColumns* packed = task.packed != nullptr ? task.packed->columns() : nullptr;
+    // Packing here goes by groups, so that it takes no more than about the operands' own memory.
+    const std::int64_t own = static_cast<std::int64_t>(task.x.bytes().size() + task.w.bytes().size());
+    const std::int64_t group =
+        packed != nullptr
+            ? std::ssize(task.cols)
+            : std::max<std::int64_t>(512, own / std::max<std::int64_t>(1, 5 * task.w.cols()) / width * width);
+    for (std::int64_t col = 0; col < std::ssize(task.cols); col += group) {
+        std::optional<PackedColumns> own_columns;
+        if (packed == nullptr)
+            own_columns.emplace(
+                rows_of(task.w),
+                task.rule.unit_b,
+                layout,
+                task.cols.subspan(static_cast<std::size_t>(col),
+                                  static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))),
+                true);
+        const PackedColumns& columns = packed != nullptr ? *packed : *own_columns;
+        constexpr std::int64_t row_group = 2 * tile_rows;
+        for (std::int64_t row = 0; row < std::ssize(task.rows); row += row_group) {
+            const std::int64_t rows = std::min(row_group, std::ssize(task.rows) - row);
+            const PackedRows a(rows_of(task.x),
+                               task.rule.unit_a,
+                               layout,
+                               task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)),
+                               true);
+            dense(task, method, layout, a, row, columns, col, out);
+        }
+    }
+    return out;
+}
+
+/// A panel of columns takes as long to pack as the definition takes for about 16 outputs.
+bool too_few(const GemmTask& task) {
+    return task.engine == GemmEngine::automatic && task.packed == nullptr &&
+           std::ssize(task.rows) * std::ssize(task.cols) <= 8;
+}
+
 }  // namespace
+
+std::uint64_t round_accumulator(const Format& accumulator, const Format& out, std::uint64_t code) {
+    if (out == accumulator) return code;
+    const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
+    if (accumulator != fp32 || out != bf16) return convert(accumulator, out, code);
+    return nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16;
+}
 
 PackedWeights::PackedWeights(const GemmTask& task) {
     const auto method = method_for(task);
@@ -235,18 +291,13 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
             return result;
         }
     }
+    if (method && !too_few(task)) return dense_outputs(task, *method, out);
     const Tensor acc = gemm_accumulators(task);
     if (out == task.rule.types.d) return acc;
     Tensor result(out, acc.shape());
     parallel_for(acc.rows(), 16, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin * acc.cols(); i < end * acc.cols(); ++i) {
-            const std::uint64_t code = acc.get(i);
-            const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
-            if (task.rule.types.d != fp32 || out != bf16)
-                result.set(i, convert(task.rule.types.d, out, code));
-            else
-                result.set(i, nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16);
-        }
+        for (std::int64_t i = begin * acc.cols(); i < end * acc.cols(); ++i)
+            result.set(i, round_accumulator(task.rule.types.d, out, acc.get(i)));
     });
     return result;
 }
@@ -255,41 +306,8 @@ Tensor gemm_accumulators(const GemmTask& task) {
     if (is_fp32_chain(task.rule) && task.engine != GemmEngine::scalar) return gemm_fma(task);
     if (is_fp64_chain(task.rule) && task.engine != GemmEngine::scalar) return gemm_fp64(task);
     const auto method = method_for(task);
-    // A panel of columns takes as long to pack as the definition takes for about 16 outputs.
-    const bool few = task.engine == GemmEngine::automatic && task.packed == nullptr && std::ssize(task.rows) * std::ssize(task.cols) <= 8;
-    if (!method || few) return gemm_accumulators_scalar(task);
-    const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());
-    Tensor out(task.rule.types.d, {std::ssize(task.rows), std::ssize(task.cols)});
-    const PackedColumns* packed = task.packed != nullptr ? task.packed->columns() : nullptr;
-    // Packing here goes by groups, so that it takes no more than about the operands' own memory.
-    const std::int64_t own = static_cast<std::int64_t>(task.x.bytes().size() + task.w.bytes().size());
-    const std::int64_t group =
-        packed != nullptr
-            ? std::ssize(task.cols)
-            : std::max<std::int64_t>(512, own / std::max<std::int64_t>(1, 5 * task.w.cols()) / width * width);
-    for (std::int64_t col = 0; col < std::ssize(task.cols); col += group) {
-        std::optional<PackedColumns> own_columns;
-        if (packed == nullptr)
-            own_columns.emplace(
-                rows_of(task.w),
-                task.rule.unit_b,
-                layout,
-                task.cols.subspan(static_cast<std::size_t>(col),
-                                  static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))),
-                true);
-        const PackedColumns& columns = packed != nullptr ? *packed : *own_columns;
-        constexpr std::int64_t row_group = 2 * tile_rows;
-        for (std::int64_t row = 0; row < std::ssize(task.rows); row += row_group) {
-            const std::int64_t rows = std::min(row_group, std::ssize(task.rows) - row);
-            const PackedRows a(rows_of(task.x),
-                               task.rule.unit_a,
-                               layout,
-                               task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)),
-                               true);
-            dense(task, *method, layout, a, row, columns, col, out);
-        }
-    }
-    return out;
+    if (!method || too_few(task)) return gemm_accumulators_scalar(task);
+    return dense_outputs(task, *method, task.rule.types.d);
 }
 
 DotEngine::DotEngine(const DotRule& rule, int instruction_k, std::string_view kernel)
@@ -302,25 +320,17 @@ WalkLayout DotEngine::layout(std::int64_t depth) const {
         {.kind = Plan::Kind::walk, .ranges = {{0, depth}}, .parts = {}, .merge = {}}, *shape_, instruction_k_, depth);
 }
 
-namespace {
-std::vector<std::int64_t> every(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    std::iota(out.begin(), out.end(), 0);
-    return out;
-}
-}  // namespace
-
 DotEngine::Operand DotEngine::rows(const Codes& a) const {
     Operand out;
     out.codes_ = a;
-    if (kernel_ != nullptr) out.rows_.emplace(a, rule_.unit_a, layout(a.depth), every(a.count), true);
+    if (kernel_ != nullptr) out.rows_.emplace(a, rule_.unit_a, layout(a.depth), all_indices(a.count), true);
     return out;
 }
 
 DotEngine::Operand DotEngine::columns(const Codes& b) const {
     Operand out;
     out.codes_ = b;
-    if (kernel_ != nullptr) out.columns_.emplace(b, rule_.unit_b, layout(b.depth), every(b.count), true);
+    if (kernel_ != nullptr) out.columns_.emplace(b, rule_.unit_b, layout(b.depth), all_indices(b.count), true);
     return out;
 }
 

@@ -11,6 +11,10 @@
 
 namespace bitreplay {
 
+/// An accumulator (a code of `accumulator`) rounded to nearest even to a code of `out`. fp32 to bf16 is fast; a NaN
+/// becomes the canonical one.
+std::uint64_t round_accumulator(const Format& accumulator, const Format& out, std::uint64_t code);
+
 /// The weights of a GemmTask in kernel form, for a caller that multiplies by them again. For gemm_accumulators (engine
 /// dense) five bytes per weight; for gemm_rounded (engine filtered) two; engine automatic holds both.
 class PackedWeights {

@@ -17,6 +17,12 @@ struct FilterLayout {
     };
     std::vector<Leaf> leaves;
     std::vector<Range> segments;  ///< in k: the filter needs an identity layout
+
+    Range products_of(std::int64_t leaf) const noexcept {
+        const Leaf& part = leaves[static_cast<std::size_t>(leaf)];
+        const auto first = static_cast<std::size_t>(part.first_segment);
+        return {segments[first].begin, segments[first + static_cast<std::size_t>(part.segments) - 1].end};
+    }
 };
 /// The filter's layout, or nothing where it does not apply to the task (see GemmEngine::filtered).
 std::optional<FilterLayout> filter_layout(const GemmTask& task, const simd::WalkShape& shape, const WalkLayout& layout);
@@ -26,18 +32,22 @@ const std::uint16_t* codes_of(const Tensor& tensor, std::int64_t row) noexcept;
 
 /// The rows of a product as the filter reads them.
 struct FilterRows {
-    std::int64_t count, stride, segments;
-    Scratch<std::uint32_t> pairs;   ///< [count][stride], two codes a word
-    Scratch<std::uint32_t> groups;  ///< the same by groups of rows: [groups][stride][simd::group_rows]
+    std::int64_t count, units, segments;
+    Scratch<std::uint32_t> pairs;  ///< two codes a word, [strips][units][simd::strip_rows], an even number of strips
     std::vector<float> norm;
     std::vector<std::int32_t> top, middle;
     Scratch<std::uint16_t> deeper;
     std::vector<std::uint8_t> unfit;
 
     FilterRows(const Tensor& x, std::span<const std::int64_t> rows, const FilterLayout& layout, int block);
+    /// The words of a row from product first_k on, strip_rows apart.
+    const std::uint32_t* words(std::int64_t row, std::int64_t first_k) const noexcept {
+        return pairs.data() + (row / simd::strip_rows * units + first_k / 2) * simd::strip_rows +
+               row % simd::strip_rows;
+    }
     simd::FilterSide side(std::int64_t row, std::int64_t segment, std::int64_t first_k) const noexcept {
         const std::int64_t at = row * segments + segment;
-        return {pairs.data() + row * stride + first_k / 2,
+        return {words(row, first_k),
                 norm.data() + at,
                 top.data() + at,
                 deeper.data() + at * simd::depth_levels,

@@ -7,7 +7,7 @@
 namespace bitreplay {
 namespace {
 
-constexpr std::int64_t width = simd::panel_columns, strip = simd::strip_columns, group = simd::group_rows;
+constexpr std::int64_t width = simd::panel_columns, strip = simd::strip_columns;
 
 }  // namespace
 
@@ -17,10 +17,9 @@ const std::uint16_t* codes_of(const Tensor& tensor, std::int64_t row) noexcept {
 
 FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, const FilterLayout& layout, int block)
     : count(std::ssize(rows)),
-      stride((x.cols() / 2 + 15) / 16 * 16),
+      units(x.cols() / 2),
       segments(std::ssize(layout.segments)),
-      pairs(static_cast<std::size_t>(count * stride)),
-      groups(static_cast<std::size_t>((count + group - 1) / group * group * stride)),
+      pairs(static_cast<std::size_t>((count + 2 * strip - 1) / (2 * strip) * 2 * strip * units)),
       norm(static_cast<std::size_t>(count * segments)),
       top(norm.size()),
       middle(norm.size()),
@@ -30,9 +29,6 @@ FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, cons
     parallel_for(count, 8, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
             const std::uint16_t* const codes = codes_of(x, rows[static_cast<std::size_t>(i)]);
-            std::uint32_t* const to = pairs.data() + i * stride;
-            std::memcpy(to, codes, static_cast<std::size_t>(x.cols()) * 2);
-            std::fill(to + x.cols() / 2, to + stride, 0U);
             for (std::int64_t s = 0; s < segments; ++s) {
                 const Range& range = layout.segments[static_cast<std::size_t>(s)];
                 simd::FilterSegment segment;
@@ -46,16 +42,20 @@ FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, cons
             }
         }
     });
-    parallel_for((count + group - 1) / group, 1, [&](std::int64_t begin, std::int64_t end) {
-        constexpr std::int64_t run = 16;  // words: a line of each row
-        for (std::int64_t g = begin; g < end; ++g)
-            for (std::int64_t first = 0; first < stride; first += run)
-                for (std::int64_t r = 0; r < group; ++r) {
-                    const std::uint32_t* const from = pairs.data() + std::min(g * group + r, count - 1) * stride;
-                    std::uint32_t* const to = groups.data() + g * group * stride + r;
-                    for (std::int64_t u = first; u < first + run; ++u) to[u * group] = from[u];
-                }
-    });
+    static_assert(simd::strip_rows == strip);
+    parallel_for(
+        static_cast<std::int64_t>(pairs.size()) / (strip * units), 1, [&](std::int64_t begin, std::int64_t end) {
+            constexpr std::int64_t run = 16;  // words: a line of each row
+            for (std::int64_t s = begin; s < end; ++s)
+                for (std::int64_t first = 0; first < units; first += run)
+                    for (std::int64_t r = 0; r < strip; ++r) {
+                        const std::int64_t row = rows[static_cast<std::size_t>(std::min(s * strip + r, count - 1))];
+                        const std::uint16_t* const codes = codes_of(x, row);
+                        std::uint32_t* const to = pairs.data() + s * strip * units + r;
+                        for (std::int64_t u = first; u < std::min(first + run, units); ++u)
+                            to[u * strip] = codes[2 * u] | static_cast<std::uint32_t>(codes[2 * u + 1]) << 16;
+                    }
+        });
 }
 
 FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols, const FilterLayout& layout, int block)

@@ -320,8 +320,10 @@ PackedColumns::PackedColumns(const Codes& codes,
             std::int8_t* const scale = scale_.data() + panel * width * depth_;
             constexpr std::int64_t run =
                 64;  // positions per column at a time: the panel's lines stay in the first-level cache
+            // Nobody uses the rest of a panel that is not full.
+            const std::int64_t filled = simd::columns_read(static_cast<int>(distinct));
             for (std::int64_t first = 0; first < depth_; first += run)
-                for (std::int64_t j = 0; j < width; ++j) {
+                for (std::int64_t j = 0; j < filled; ++j) {
                     const Decoded& column = columns[static_cast<std::size_t>(std::min(j, distinct - 1))];
                     for (std::int64_t at = first; at < std::min(first + run, depth_); ++at) {
                         const std::int64_t k = layout.source[static_cast<std::size_t>(at)];

@@ -69,7 +69,8 @@ private:
     std::vector<std::uint8_t> special_;
 };
 
-/// Panels of simd::panel_columns vectors; the last one is filled up with copies of its last vector.
+/// Panels of simd::panel_columns vectors; the last one is filled up to simd::columns_read with copies of its
+/// last vector.
 class PackedColumns {
 public:
     PackedColumns(const Codes& codes,

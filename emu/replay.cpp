@@ -1,99 +1,19 @@
 #include "emu/replay.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <set>
 
 #include "arch/gpu.hpp"
 #include "emu/indices.hpp"
-#include "emu/io/checkpoint.hpp"
-#include "emu/io/safetensors.hpp"
+#include "emu/io/manifest_tensors.hpp"
 #include "emu/io/sha256.hpp"
 #include "emu/ops/op.hpp"
 #include "formats/error.hpp"
 
 namespace bitreplay {
 namespace {
-
-/// Tensors of a manifest and its checkpoints by name, read or generated on first use and forgotten after the last.
-class Tensors {
-public:
-    explicit Tensors(const Manifest& manifest) : manifest_(manifest) {}
-
-    bool has(const std::string& name) {
-        const auto key = manifest_.checkpoint_key(name);
-        return key ? checkpoint(key->first).contains(key->second) : manifest_.tensors.contains(name);
-    }
-
-    /// Names of the tensors that begin with `prefix`.
-    std::vector<std::string> below(const std::string& prefix) {
-        std::vector<std::string> out;
-        if (const auto key = manifest_.checkpoint_key(prefix)) {
-            for (const std::string& name : checkpoint(key->first).names(key->second)) out.push_back(key->first + "/" + name);
-            return out;
-        }
-        for (auto it = manifest_.tensors.lower_bound(prefix); it != manifest_.tensors.end() && it->first.starts_with(prefix); ++it)
-            out.push_back(it->first);
-        return out;
-    }
-
-    Checkpoint& checkpoint(const std::string& name) {
-        return checkpoints_.try_emplace(name, manifest_.checkpoints.at(name)).first->second;
-    }
-
-    Tensor get(const std::string& name) {
-        const auto cached = cache_.find(name);
-        if (cached != cache_.end()) return cached->second;
-        if (const auto key = manifest_.checkpoint_key(name)) return cache_[name] = checkpoint(key->first).tensor(key->second);
-        return cache_[name] = load(manifest_.tensors.at(name));
-    }
-
-    /// Only these rows of a matrix, without reading or generating the others.
-    Tensor rows(const std::string& name, std::span<const std::int64_t> rows) {
-        const auto source = manifest_.tensors.find(name);
-        if (source != manifest_.tensors.end() && source->second.synthetic && !cache_.contains(name))
-            return synthetic_rows(*source->second.synthetic, rows);
-        return pick(get(name), rows);
-    }
-
-    std::vector<std::int64_t> shape(const std::string& name) {
-        const TensorSource& source = manifest_.tensors.at(name);
-        return source.synthetic ? source.synthetic->shape : get(name).shape();
-    }
-
-    void forget(const std::string& name) { cache_.erase(name); }
-    /// Unmaps the shards of checkpoints that no tensor needs any more.
-    void close_checkpoints() {
-        for (auto& [name, checkpoint] : checkpoints_) checkpoint.close();
-    }
-
-private:
-    static Tensor pick(const Tensor& whole, std::span<const std::int64_t> rows) {
-        Tensor out(whole.format(), {std::ssize(rows), whole.cols()});
-        const auto bytes = static_cast<std::size_t>(whole.cols() * whole.element_bytes());
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            if (rows[i] >= whole.rows()) throw InputError("row " + std::to_string(rows[i]) + " is outside " + describe(whole));
-            std::memcpy(out.mutable_bytes().data() + i * bytes, whole.bytes().data() + static_cast<std::size_t>(rows[i]) * bytes, bytes);
-        }
-        return out;
-    }
-
-    Tensor load(const TensorSource& source) {
-        if (source.synthetic) return synthetic(*source.synthetic);
-        auto file = files_.find(source.file);
-        if (file == files_.end()) file = files_.emplace(source.file, SafetensorsFile::open(source.file)).first;
-        if (!source.dtype) return file->second.tensor(source.key);
-        const StoredTensor& stored = file->second.stored(source.key);
-        return Tensor(*source.dtype, stored.shape, stored.bytes, std::make_shared<SafetensorsFile>(file->second));
-    }
-
-    const Manifest& manifest_;
-    std::map<std::string, Tensor> cache_;
-    std::map<std::filesystem::path, SafetensorsFile> files_;
-    std::map<std::string, Checkpoint> checkpoints_;
-};
 
 /// Folding of leading dimensions is not a difference: [2, 3, 8] may have been recorded as [6, 8].
 bool same_up_to_folding(const Tensor& x, const Tensor& y) { return x.shape() == y.shape() || (x.size() == y.size() && x.cols() == y.cols()); }
@@ -391,7 +311,7 @@ private:
 
     const Manifest& manifest_;
     const ReplayOptions& options_;
-    Tensors tensors_;
+    ManifestTensors tensors_;
     std::vector<bool> needed_;
     std::set<std::string> consumed_;                // outputs that a needed op reads
     std::map<std::string, std::size_t> last_use_;  // last needed op that reads a name
@@ -413,7 +333,7 @@ int ReplayReport::exit_code() const noexcept { return different() ? 1 : not_mode
 
 ReplayReport replay(const Manifest& manifest, const ReplayOptions& options) { return Replay(manifest, options).run(); }
 
-Tensor load_tensor(const Manifest& manifest, const std::string& name) { return Tensors(manifest).get(name); }
+Tensor load_tensor(const Manifest& manifest, const std::string& name) { return ManifestTensors(manifest).get(name); }
 
 RecordedOp recorded_op(const Manifest& manifest, const std::string& name, const std::optional<std::pair<std::int64_t, std::int64_t>>& element) {
     const ReplayOptions options{.stages = {}, .recorded = true, .max_first = 0, .progress = {}};

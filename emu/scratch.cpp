@@ -8,6 +8,7 @@ namespace bitreplay::detail {
 namespace {
 
 constexpr std::size_t header = 64, kept_limit = std::size_t{64} << 20;
+constexpr std::size_t least_kept = std::size_t{64} << 10;  // smaller blocks cost no fresh pages
 constexpr std::align_val_t alignment{64};
 
 struct Pool {
@@ -27,7 +28,7 @@ std::size_t& size_of(void* block) noexcept { return *static_cast<std::size_t*>(b
 
 void* acquire_scratch(std::size_t bytes) {
     Pool& p = pool();
-    {
+    if (bytes >= least_kept) {
         const std::lock_guard lock(p.mutex);
         std::size_t best = p.free.size();
         for (std::size_t i = 0; i < p.free.size(); ++i) {
@@ -51,7 +52,7 @@ void release_scratch(void* data) noexcept {
     if (data == nullptr) return;
     void* const block = static_cast<std::byte*>(data) - header;
     Pool& p = pool();
-    {
+    if (size_of(block) >= least_kept) {
         const std::lock_guard lock(p.mutex);
         if (p.kept + size_of(block) <= kept_limit && p.free.size() < 256) {
             try {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "emu/scratch.hpp"
 #include "formats/error.hpp"
 
 namespace bitreplay {
@@ -32,13 +33,17 @@ std::uint64_t load(const std::byte* at) noexcept {
 Tensor::Tensor(Format format, std::vector<std::int64_t> shape)
     : format_(format), shape_(std::move(shape)), size_(count(shape_)), element_bytes_(storage_bytes(format)) {
     const auto total = static_cast<std::size_t>(size_) * static_cast<std::size_t>(element_bytes_);
-    auto storage = std::make_shared<std::vector<std::byte>>(total);
+    auto storage = std::make_shared<Scratch<std::byte>>(total);
     writable_ = storage->data();
+    if (total != 0) std::memset(writable_, 0, total);
     bytes_ = {storage->data(), total};
     owner_ = std::move(storage);
 }
 
-Tensor::Tensor(Format format, std::vector<std::int64_t> shape, std::span<const std::byte> bytes, std::shared_ptr<const void> owner)
+Tensor::Tensor(Format format,
+               std::vector<std::int64_t> shape,
+               std::span<const std::byte> bytes,
+               std::shared_ptr<const void> owner)
     : format_(format),
       shape_(std::move(shape)),
       size_(count(shape_)),
@@ -73,10 +78,12 @@ void Tensor::read(std::int64_t first, std::span<std::uint32_t> out) const noexce
     const std::byte* at = bytes_.data() + first * element_bytes_;
     switch (element_bytes_) {
         case 1:
-            for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::uint32_t>(load<std::uint8_t>(at + i));
+            for (std::size_t i = 0; i < out.size(); ++i)
+                out[i] = static_cast<std::uint32_t>(load<std::uint8_t>(at + i));
             return;
         case 2:
-            for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::uint32_t>(load<std::uint16_t>(at + 2 * i));
+            for (std::size_t i = 0; i < out.size(); ++i)
+                out[i] = static_cast<std::uint32_t>(load<std::uint16_t>(at + 2 * i));
             return;
         default: std::memcpy(out.data(), at, out.size_bytes());
     }
@@ -102,6 +109,8 @@ std::string describe(const std::vector<std::int64_t>& shape) {
     return out + "]";
 }
 
-std::string describe(const Tensor& tensor) { return std::string(named(tensor.format()).name) + " " + describe(tensor.shape()); }
+std::string describe(const Tensor& tensor) {
+    return std::string(named(tensor.format()).name) + " " + describe(tensor.shape());
+}
 
 }  // namespace bitreplay

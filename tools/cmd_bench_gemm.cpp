@@ -5,12 +5,13 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
-#include <numeric>
 #include <set>
+#include <thread>
 
 #include "arch/gpu.hpp"
 #include "emu/gemm.hpp"
 #include "emu/gemm_fast.hpp"
+#include "emu/indices.hpp"
 #include "emu/ops/gemm_kernel.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
@@ -165,9 +166,7 @@ int run(const Options& options) {
     const int depth = kernel.instruction_k;
     const Tensor x = make_data(options.data, rule.types.a, options.m, options.k, 1),
                  w = make_data(options.data, rule.types.b, options.n, options.k, 2);
-    std::vector<std::int64_t> rows(static_cast<std::size_t>(options.m)), cols(static_cast<std::size_t>(options.n));
-    std::iota(rows.begin(), rows.end(), 0);
-    std::iota(cols.begin(), cols.end(), 0);
+    const auto rows = all_indices(options.m), cols = all_indices(options.n);
     const Plan& plan = kernel.plan;
     const Format out = rule.types.a == fp16 ? fp16 : bf16;
 
@@ -235,6 +234,9 @@ int run(const Options& options) {
             start = Clock::now();
             variant.run();
             variant.seconds.push_back(since(start));
+            // The idle threads of OpenBLAS spin for a while and would take a core from the next variant.
+            if (variant.name == "sgemm" && options.threads != 1)
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
         }
 
     const auto rate = [&](const Variant& v) {

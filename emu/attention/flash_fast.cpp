@@ -163,7 +163,7 @@ private:
             const PackedRows& k = pack_.packed->k;
             const std::int64_t offset = block_.kv_row - pack_.kv_row + from;
             pack_.walk({&pack_.shape, k.values(offset), k.scale(offset), k.top(offset), k.depth(), q_.values(0), q_.scale(0), q_.top(0),
-                        to - from, k.depth() / pack_.shape.block, scores, rows});
+                        to - from, k.depth() / pack_.shape.block, static_cast<int>(count_), scores, rows});
             mask(first_key, from, to);
         }
         if (problem_.cudnn) {
@@ -254,7 +254,7 @@ private:
         // Keys beyond the last are zero in v's filler (sequences of a variable-length call are packed apart).
         const std::int64_t blocks = (end - first_key + block - 1) / block;
         pack_.walk({&pack_.shape, v.values(0) + offset, v.scale(0) + offset, v.top(0), v.depth(), scores_.data(), exponents_.data(), 0, d_,
-                    blocks, output_.data(), rows});
+                    blocks, static_cast<int>(count_), output_.data(), rows});
     }
 
     void finish(std::span<std::uint32_t> o, std::span<std::uint32_t> lse) {

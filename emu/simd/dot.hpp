@@ -10,6 +10,8 @@ namespace bitreplay::simd {
 
 /// Columns of a packed panel: the output columns that a kernel works on together.
 inline constexpr int panel_columns = 64;
+/// Columns that a kernel uses of a panel with `count` of them: 16, 32 or all 64.
+constexpr int columns_read(int count) noexcept { return count <= 16 ? 16 : count <= 32 ? 32 : panel_columns; }
 
 /// What a block of products becomes.
 enum class Result : std::uint8_t {
@@ -31,7 +33,7 @@ struct WalkShape {
     bool operator==(const WalkShape&) const = default;
 };
 
-/// `rows` x panel_columns accumulators, each a walk over `blocks` blocks that starts at the accumulator's value.
+/// `rows` x `columns` accumulators, each a walk over `blocks` blocks that starts at the accumulator's value.
 struct WalkTask {
     const WalkShape* shape;
     const float* a;                ///< [rows][a_stride], block after block, short blocks filled up with zeros
@@ -42,7 +44,8 @@ struct WalkTask {
     const std::int8_t* b_scale;  ///< same shape: exponent - b_top as int8
     std::int32_t b_top;          ///< largest exponent of the panel
     std::int64_t rows, blocks;
-    float* acc;  ///< [rows][acc_stride]
+    int columns;  ///< of the panel; columns_read() of them are used, and as many accumulators may be written
+    float* acc;   ///< [rows][acc_stride], acc_stride at least panel_columns
     std::int64_t acc_stride;
     /// Exponents by which the values of a row ([rows], nullptr: all 0) and of the panel were raised, tops included. The
     /// accumulators of a row are raised by both; their quantum stays 2^-149 of the true scale.

@@ -31,7 +31,6 @@ struct Simd {
     static I sub(I x, I y) { return _mm256_sub_epi32(x, y); }
     static I max(I x, I y) { return _mm256_max_epi32(x, y); }
     static I min(I x, I y) { return _mm256_min_epi32(x, y); }
-    static I min_unsigned(I x, I y) { return _mm256_min_epu32(x, y); }
     static I band(I x, I y) { return _mm256_and_si256(x, y); }
     static I bor(I x, I y) { return _mm256_or_si256(x, y); }
     static I bxor(I x, I y) { return _mm256_xor_si256(x, y); }

@@ -40,7 +40,6 @@ struct Simd {
     static I sub(I x, I y) { return _mm512_sub_epi32(x, y); }
     static I max(I x, I y) { return _mm512_max_epi32(x, y); }
     static I min(I x, I y) { return _mm512_min_epi32(x, y); }
-    static I min_unsigned(I x, I y) { return _mm512_min_epu32(x, y); }
     static I band(I x, I y) { return _mm512_and_si512(x, y); }
     static I bor(I x, I y) { return _mm512_or_si512(x, y); }
     static I bxor(I x, I y) { return _mm512_xor_si512(x, y); }

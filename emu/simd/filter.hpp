@@ -16,7 +16,7 @@ inline constexpr int filter_exponent =
 
 /// What the bound needs to know about one side. Vectors are rows of A or columns of B.
 struct FilterSide {
-    const std::uint32_t* pairs;  ///< two bf16 codes a word
+    const std::uint32_t* pairs;  ///< two bf16 codes a word, of several vectors beside each other
     const float* norm;           ///< upper bound of sqrt(sum of roundings(k) * value^2), per segment
     const std::int32_t* top;     ///< largest exponent of the segment
     /// Entry i, 0 <= i < depth_levels: number of operands (the largest of a panel's columns) whose lowest bit lies more
@@ -25,15 +25,18 @@ struct FilterSide {
     const std::int32_t* middle;  ///< an entry from which on few are left, per segment: where to look first
 };
 
+inline constexpr int strip_rows = 16;  ///< rows of A whose pairs lie together, likewise
+
 /// Approximations of `rows` x panel_columns walks, each over `blocks` blocks from zero.
 struct FilterTask {
     int block, align_bits;
     std::int64_t rows, blocks, segments;
-    FilterSide a;  ///< pairs [rows][a_stride]; norm, top, middle [rows][a_segments]; deeper [rows][a_segments]
-    std::int64_t a_stride, a_segments;
+    /// pairs [strips][a_units][strip_rows]; norm, top, middle [rows][a_segments]; deeper [rows][a_segments]
+    FilterSide a;
+    std::int64_t a_units, a_segments;
     std::int64_t b_strip;  ///< words between the strips of the panel
-    FilterSide
-        b;  ///< pairs [strips][units][strip_columns]; norm [segments][panel_columns]; the rest of the whole panel
+    /// pairs [strips][units][strip_columns]; norm [segments][panel_columns]; the rest of the whole panel
+    FilterSide b;
     float* value;  ///< [rows][panel_columns]
     float* error;  ///< |exact - value| <= error; infinity where the bound's conditions fail
 };
@@ -43,25 +46,28 @@ inline constexpr int lane_count = 32;
 struct LanesTask {
     int block, align_bits;
     std::int64_t blocks;
-    const std::uint32_t* a;              ///< the row's pairs of codes
+    const std::uint32_t* a;              ///< the row's pairs of codes, strip_rows words apart
     const std::uint32_t* b[lane_count];  ///< pairs of codes; read up to a whole number of 16 words
     alignas(64) float acc[lane_count];   ///< in and out
     std::uint32_t unsafe;                ///< out: lanes that this kernel cannot do (a bit each)
 };
 
-/// The same for separate (row, column) pairs of group_rows rows and two strips of columns.
-inline constexpr int group_rows = 32;
+/// The same for separate (row, column) pairs, 16 of two strips of rows and two of columns together.
+struct PairVector {
+    alignas(64) std::int32_t row[16];  ///< in the two strips
+    std::int32_t column[16];
+    std::int64_t a, b;  ///< places of the first strips in PairsTask::a, b
+};
 struct PairsTask {
     int block, align_bits;
     std::int64_t blocks;
-    const std::uint32_t* a;  ///< pairs of codes [units][group_rows]
-    const std::uint32_t* b;  ///< [units][strip_columns], and the same b_strip words further on
-    std::int64_t b_strip;
-    std::int64_t count;          ///< a multiple of 16
-    const std::int32_t* row;     ///< [count] in the group
-    const std::int32_t* column;  ///< [count] in the two strips
-    float* acc;                  ///< [count], in and out
-    std::uint16_t* unsafe;       ///< [count / 16] in and out: bits are set for pairs that this kernel cannot do
+    std::int64_t count;  ///< of vectors: block by block all of them go together
+    const PairVector* vectors;
+    const std::uint32_t *a, *b;  ///< strips, a_strip and b_strip words apart: pairs of codes [units][16]
+    std::int64_t a_strip, b_strip;
+    std::int64_t first;     ///< block of the operands to begin with
+    float* acc;             ///< [count][16], in and out
+    std::uint16_t* unsafe;  ///< [count] in and out: bits are set for pairs that this kernel cannot do
 };
 inline constexpr std::uint32_t field_mask = 0x7F807F80U;  ///< exponent fields of a pair of bf16 codes
 
@@ -79,7 +85,7 @@ struct FilterSegment {
 /// FilterSide::middle of a table.
 int middle_of(const std::uint16_t (&deeper)[depth_levels]) noexcept;
 /// Interleaved chains of pair sums, each from zero, whose sums are added in a tree to the sum of a block.
-constexpr int filter_chains(int block) noexcept { return block / 2 < 4 ? block / 2 : 4; }
+constexpr int filter_chains(int block) noexcept { return block < 16 ? block / 4 : 4; }
 /// Roundings that product `position` of a block passes on the way to the block's sum: its weight in FilterSide::norm.
 int filter_roundings(int block, int position) noexcept;
 

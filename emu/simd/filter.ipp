@@ -8,7 +8,8 @@ using simd::FilterTask;
 using simd::segment_products;
 
 constexpr float unit_roundoff = 0x1p-24F;
-constexpr float margin = 1.01F;  // second-order terms and the roundings of the bound itself
+constexpr std::int32_t nearly = 1 << 17;  // 2^-6 of a binade: see binade()
+constexpr float slack_share = 0x1p-6F;    // of the largest binade that the whole error may take: condition C
 constexpr int strip = simd::strip_columns;
 constexpr float tiny = 1e-30F;  // everything that underflows on either side
 
@@ -19,11 +20,19 @@ BITREPLAY_INLINE inline void add_pairs(F& acc, const std::uint32_t& a, I b) {
 
 BITREPLAY_INLINE inline F magnitude(F x) { return Simd::real(Simd::band(Simd::bits(x), constant(0x7FFFFFFF))); }
 
+/// 2^e' as bits: the binade of a finite x, the next one already where x is within 2^-6 of it.
+BITREPLAY_INLINE inline I binade(F x) {
+    return Simd::band(Simd::add(Simd::bits(x), constant(nearly)), constant(exponent_bits));
+}
+
+/// Second-order terms and the roundings of the bound itself, for walks of so many blocks (at most 2^14).
+float margin(std::int64_t blocks) { return 1.005F / (1.0F - static_cast<float>(blocks) * 0x1.1p-16F); }
+
 /// State of an approximation between segments, [rows][panel_columns] each.
 struct FilterState {
     float* w;      // running value
-    float* sum;    // S: sum of |w| over the blocks
-    float* most;   // m of this segment
+    float* sum;    // S: sum of 2^e' over the blocks
+    float* most;   // the largest of them in this segment
     float* rest;   // the bound's other terms
     float* slack;  // how large the whole error may be
 };
@@ -34,15 +43,13 @@ BITREPLAY_INLINE inline void add_chains(F (&to)[rows], const F (&from)[rows]) {
                                          BITREPLAY_INLINE { to[r.value] = _mm512_add_ps(to[r.value], from[r.value]); });
 }
 
-constexpr std::int64_t part_products = 512;  // of a strip and of part_rows rows: together in the first-level cache
-constexpr std::int64_t part_rows = 16;
+constexpr std::int64_t part_rows = 16;       // with a segment of a strip: together in the first-level cache
 constexpr std::int64_t reused_segments = 4;  // of a panel, read for all rows: in the second-level cache
 constexpr std::int64_t filter_rows = 128;    // rows whose state is kept
 
-/// Part of a segment for one strip of columns: blocks [first, first + count).
+/// A segment for one strip of columns: blocks [first, first + count).
 struct FilterPart {
     std::int64_t first, count;
-    bool fresh;                 // the segment starts here
     const std::uint32_t* next;  // operands of the strip that is next, to be fetched meanwhile
 };
 
@@ -52,16 +59,16 @@ __attribute__((noinline)) void filter_part(
     constexpr int units = block / 2, chains = simd::filter_chains(block);
     constexpr auto R = static_cast<Size>(rows);
     const std::int64_t first = part.first * units;
-    const std::uint32_t* a[R];
+    // The rows belong to one strip: their words lie beside each other.
+    const std::uint32_t* a =
+        task.a.pairs + (row / simd::strip_rows * task.a_units + first) * simd::strip_rows + row % simd::strip_rows;
     F w[R], sum[R], most[R];
     const std::uint32_t* b = task.b.pairs + column / strip * task.b_strip + first * strip;
     const std::int64_t place = row * simd::panel_columns + column;
     unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-        a[r.value] = task.a.pairs + (row + r.number) * task.a_stride + first;
         w[r.value] = Simd::load(state.w + place + r.number * simd::panel_columns);
         sum[r.value] = Simd::load(state.sum + place + r.number * simd::panel_columns);
-        most[r.value] =
-            part.fresh ? magnitude(w[r.value]) : Simd::load(state.most + place + r.number * simd::panel_columns);
+        most[r.value] = Simd::real(binade(w[r.value]));
     });
     constexpr int lines = block <= 8 ? 1 : block / 8;  // of the next strip a block fetches, so that its rows fetch all
     const std::uint32_t* next = part.next + row % part_rows / rows * part.count * lines * 16;
@@ -76,19 +83,19 @@ __attribute__((noinline)) void filter_part(
                 const I right = _mm512_loadu_si512(b + u * strip);
                 unrolled<rows>([&](auto r) BITREPLAY_INLINE {
                     if constexpr (n.number == 0) chain[c.value][r.value] = _mm512_setzero_ps();
-                    add_pairs(chain[c.value][r.value], a[r.value][u], right);
+                    add_pairs(chain[c.value][r.value], a[u * simd::strip_rows + r.number], right);
                 });
             });
             if constexpr (c.number % 2 == 1) add_chains(chain[c.value - 1], chain[c.value]);
             if constexpr (c.number == 3) add_chains(chain[0], chain[2]);
         });
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            w[r.value] = _mm512_fmadd_ps(w[r.value], Simd::broadcast(1.0F - unit_roundoff), chain[0][r.value]);
-            const F size = magnitude(w[r.value]);
-            sum[r.value] = _mm512_add_ps(sum[r.value], size);
-            most[r.value] = _mm512_max_ps(most[r.value], size);
-            a[r.value] += units;
+            w[r.value] = _mm512_add_round_ps(w[r.value], chain[0][r.value], toward_zero);
+            const I size = binade(w[r.value]);
+            sum[r.value] = _mm512_add_ps(sum[r.value], Simd::real(size));
+            most[r.value] = Simd::real(Simd::max(Simd::bits(most[r.value]), size));
         });
+        a += units * simd::strip_rows;
         b += units * strip;
     }
 
@@ -104,9 +111,11 @@ __attribute__((noinline)) void filter_part(
 void segment_bound(
     const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t segment, std::int64_t blocks) {
     const std::int64_t at_a = row * task.a_segments + segment;
+    // All products are zero: no sum changes and nothing is truncated.
+    if (task.a.deeper[at_a * simd::depth_levels] == 0 || task.b.deeper[segment * simd::depth_levels] == 0) return;
     const int top = task.a.top[at_a] + task.b.top[segment];  // ep: no product of the segment has a larger exponent
-    const I product_power = constant((top + 127) << 23);
-    const F unit = Simd::real(constant((127 - task.align_bits) << 23));  // 2^-F
+    const I product_power = constant((top > -127 ? top + 127 : 0) << 23);  // below 2^-126: 0, what is lost is in `tiny`
+    const F unit = Simd::real(constant((127 - task.align_bits) << 23));    // 2^-F
     const F norm = Simd::broadcast(task.a.norm[at_a] * unit_roundoff);
     const F other = Simd::mul(Simd::mul(Simd::broadcast(static_cast<float>(blocks)), unit), Simd::real(product_power));
     const I deeper_a = _mm512_loadu_si512(task.a.deeper + at_a * simd::depth_levels);
@@ -117,12 +126,9 @@ void segment_bound(
     };
     for (int column = 0; column < simd::panel_columns; column += 32) {
         const std::int64_t at = row * simd::panel_columns + column;
-        F most[2];
         I power[2], deep[2];  // 2^Es; J: bits deeper than this, both sides together, are lost
         unrolled<2>([&](auto v) BITREPLAY_INLINE {
-            most[v.value] = Simd::load(state.most + at + 16 * v.number);
-            const I grown = Simd::bits(Simd::mul(most[v.value], Simd::broadcast(1.0005F)));
-            power[v.value] = Simd::max(Simd::band(grown, constant(exponent_bits)), product_power);
+            power[v.value] = Simd::max(Simd::bits(Simd::load(state.most + at + 16 * v.number)), product_power);
             deep[v.value] =
                 Simd::sub(constant(top + 127 + task.align_bits), Simd::template shift_right<23>(power[v.value]));
         });
@@ -154,7 +160,7 @@ void segment_bound(
             const F norm_b = Simd::load(task.b.norm + segment * simd::panel_columns + column + 16 * v.number);
             const F more = _mm512_fmadd_ps(norm, norm_b, _mm512_add_ps(loss, other));
             Simd::store(state.rest + to, _mm512_add_ps(Simd::load(state.rest + to), more));
-            const F slack = _mm512_sub_ps(_mm512_mul_ps(power2, Simd::broadcast(1.9999F)), most[v.value]);
+            const F slack = Simd::mul(power2, Simd::broadcast(slack_share));
             Simd::store(state.slack + to, _mm512_min_ps(Simd::load(state.slack + to), slack));
         });
     }
@@ -163,21 +169,18 @@ void segment_bound(
 template <int block>
 void approximate_segment(
     const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t rows, std::int64_t segment) {
-    constexpr std::int64_t per_segment = segment_products / block, per_part = part_products / block;
+    constexpr std::int64_t per_segment = segment_products / block;
     const std::int64_t left = task.blocks - segment * per_segment;
-    const std::int64_t blocks = left < per_segment ? left : per_segment;
-    for (std::int64_t at = 0; at < blocks; at += per_part) {
-        FilterPart part{segment * per_segment + at, blocks - at < per_part ? blocks - at : per_part, at == 0, nullptr};
-        for (int column = 0; column < simd::panel_columns; column += strip) {
-            const bool last = column + strip == simd::panel_columns;
-            part.next = task.b.pairs + (last ? 0 : (column / strip + 1) * task.b_strip) +
-                        (part.first + (last ? per_part : 0)) * (block / 2) * strip;
-            std::int64_t i = row;
-            for (; i + 4 <= row + rows; i += 4) filter_part<block, 4>(task, state, i, column, part);
-            for (; i < row + rows; ++i) filter_part<block, 1>(task, state, i, column, part);
-        }
+    FilterPart part{segment * per_segment, left < per_segment ? left : per_segment, nullptr};
+    for (int column = 0; column < simd::panel_columns; column += strip) {
+        const bool last = column + strip == simd::panel_columns;
+        part.next = task.b.pairs + (last ? 0 : (column / strip + 1) * task.b_strip) +
+                    (part.first + (last ? per_segment : 0)) * (block / 2) * strip;
+        std::int64_t i = row;
+        for (; i + 4 <= row + rows; i += 4) filter_part<block, 4>(task, state, i, column, part);
+        for (; i < row + rows; ++i) filter_part<block, 1>(task, state, i, column, part);
     }
-    for (std::int64_t i = row; i < row + rows; ++i) segment_bound(task, state, i, segment, blocks);
+    for (std::int64_t i = row; i < row + rows; ++i) segment_bound(task, state, i, segment, part.count);
 }
 
 template <int block>
@@ -193,7 +196,7 @@ void approximate(const FilterTask& whole) noexcept {
     for (std::int64_t row = 0; row < whole.rows; row += filter_rows) {
         FilterTask task = whole;
         task.rows = whole.rows - row < filter_rows ? whole.rows - row : filter_rows;
-        task.a.pairs += row * whole.a_stride;
+        task.a.pairs += row * whole.a_units;
         task.a.norm += row * whole.a_segments;
         task.a.top += row * whole.a_segments;
         task.a.middle += row * whole.a_segments;
@@ -215,17 +218,12 @@ void approximate(const FilterTask& whole) noexcept {
             case 8: approximate_blocks<8>(task, state); break;
             default: approximate_blocks<16>(task, state); break;
         }
+        const F factor = Simd::broadcast(margin(task.blocks));
         for (std::int64_t i = 0; i < count; i += 16) {
-            // (1 - u) w is rounded once more: u |w|, beside the 2 u S of the blocks.
-            const F w = Simd::load(task.value + i);
-            const F value = _mm512_mul_ps(w, Simd::broadcast(1.0F - unit_roundoff));
-            const F rounding = _mm512_fmadd_ps(Simd::load(sum + i),
-                                               Simd::broadcast(2.0F * unit_roundoff),
-                                               _mm512_mul_ps(magnitude(w), Simd::broadcast(unit_roundoff)));
-            const F error = _mm512_fmadd_ps(
-                _mm512_add_ps(rounding, Simd::load(task.error + i)), Simd::broadcast(margin), Simd::broadcast(tiny));
+            const F all =
+                _mm512_fmadd_ps(Simd::load(sum + i), Simd::broadcast(2.0F * unit_roundoff), Simd::load(task.error + i));
+            const F error = _mm512_fmadd_ps(all, factor, Simd::broadcast(tiny));
             const __mmask16 good = _mm512_cmp_ps_mask(error, Simd::load(slack + i), _CMP_LT_OQ);
-            Simd::store(task.value + i, value);
             Simd::store(task.error + i, Simd::select(good, error, Simd::real(constant(exponent_bits))));
         }
     }

@@ -63,9 +63,12 @@ void describe(const std::uint16_t* codes, std::int64_t size, int block, FilterSe
         _mm256_store_si256(reinterpret_cast<__m256i*>(depths + k), _mm512_cvtusepi16_epi8(depth));
     }
     if (filled % 64 != 0) _mm256_store_si256(reinterpret_cast<__m256i*>(depths + filled), _mm256_setzero_si256());
+    std::int64_t deeper = 1;
     for (int i = 0; i < simd::depth_levels; ++i) {
+        out.deeper[i] = 0;
+        if (deeper == 0) continue;  // nothing lies deeper still
         const I level = _mm512_set1_epi8(static_cast<char>(i));
-        std::int64_t deeper = 0;
+        deeper = 0;
         for (std::int64_t k = 0; k < filled; k += 64)
             deeper += __builtin_popcountll(_mm512_cmpgt_epu8_mask(_mm512_load_si512(depths + k), level));
         out.deeper[i] = static_cast<std::uint16_t>(deeper);

@@ -11,7 +11,7 @@
 namespace bitreplay::test {
 
 /// The kinds of data on which every GEMM kernel is compared with the definition.
-inline constexpr std::array<std::string_view, 12> gemm_kinds{"normal",
+inline constexpr std::array<std::string_view, 14> gemm_kinds{"normal",
                                                              "wide-exponent",
                                                              "subnormal",
                                                              "smallest",
@@ -22,6 +22,8 @@ inline constexpr std::array<std::string_view, 12> gemm_kinds{"normal",
                                                              "all-maximal",
                                                              "one-huge-tiny",
                                                              "repeated",
+                                                             "binade-edge",
+                                                             "zero-padded",
                                                              "any-code"};
 
 /// A matrix of one kind. `side` 0: x, 1: w; cancellation pairs columns k and k + 1 of the two.
@@ -85,6 +87,16 @@ inline Tensor gemm_input(
                                             random.next()));
             } else if (kind == "repeated") {
                 code = i % 2 == 0 ? repeated : repeated ^ (sign ? format.sign_mask() : 0);
+            } else if (kind == "binade-edge") {  // sums on both sides of 1
+                if (j == 0)
+                    code = finite(false, exponent_code(0, 0));
+                else if (side == 0)
+                    code = finite(sign, exponent_code(-9 - static_cast<int>(random.below(6)), random.next()));
+            } else if (kind == "zero-padded") {  // both sides: zeros in the middle and at the end, tiny values between
+                if ((j >= 512 && j < 1024) || j >= k - k % 512)
+                    code = finite(sign && k % 3 != 0, 0);
+                else if (j >= 1024 && j < 1536)
+                    code = finite(sign, exponent_code(format.min_exponent() + 20, random.next()));
             } else if (kind == "any-code") {
                 code = random.next() & ((std::uint64_t{2} << (format.storage_bits() - 1)) - 1);
             }

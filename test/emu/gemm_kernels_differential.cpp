@@ -1,12 +1,12 @@
 #include <catch2/catch.hpp>
 
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "arch/gpu.hpp"
 #include "emu/gemm.hpp"
 #include "emu/gemm_fast.hpp"
+#include "emu/indices.hpp"
 #include "emu/parallel.hpp"
 #include "test/emu/gemm_inputs.hpp"
 
@@ -32,12 +32,6 @@ std::vector<Case> cases() {
                 });
                 if (!seen) out.push_back({&rule, shape.k});
             }
-    return out;
-}
-
-std::vector<std::int64_t> every(std::int64_t count) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-    std::iota(out.begin(), out.end(), 0);
     return out;
 }
 
@@ -85,7 +79,7 @@ TEST_CASE("gemm kernels: every row equals the scalar definition on every kind of
             const Tensor x = test::gemm_input(random, kind, rule->types.a, m, k, 0);
             const Tensor w = test::gemm_input(random, kind, rule->types.b, n, k, 1);
             const Plan plan = walk_of(k);
-            const auto rows = every(m), cols = every(n);
+            const auto rows = all_indices(m), cols = all_indices(n);
             GemmTask task{*rule, instruction_k, plan, x, w, bf16, rows, cols};
             const Tensor want = gemm_accumulators_scalar(task);
             task.engine = GemmEngine::dense;
@@ -121,7 +115,7 @@ TEST_CASE("gemm kernels: long sums with tails equal the scalar definition") {
             const Tensor x = test::gemm_input(random, kind, rule->types.a, m, k, 0);
             const Tensor w = test::gemm_input(random, kind, rule->types.b, n, k, 1);
             const Plan plan = walk_of(k);
-            const auto rows = every(m), cols = every(n);
+            const auto rows = all_indices(m), cols = all_indices(n);
             GemmTask task{*rule, instruction_k, plan, x, w, bf16, rows, cols};
             const Tensor want = gemm_accumulators_scalar(task);
             task.engine = GemmEngine::dense;
