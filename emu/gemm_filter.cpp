@@ -57,13 +57,15 @@ public:
             if (!b_.unfit(panel * width + j)) fit_columns |= std::uint64_t{1} << j;
         std::int64_t count = 0;
         for (std::int64_t i = 0; i < rows; ++i) {
-            std::uint16_t codes[width];
-            std::uint64_t mask = kernels_.decide(
-                approximation.value.data() + i * width, approximation.error.data() + i * width, to_fp16_, codes);
+            std::byte* const at =
+                result_.mutable_bytes().data() + ((row0 + row + i) * result_.cols() + panel * width) * 2;
+            std::uint16_t part[width];
+            std::uint64_t mask = kernels_.decide(approximation.value.data() + i * width,
+                                                 approximation.error.data() + i * width,
+                                                 to_fp16_,
+                                                 cols == width ? reinterpret_cast<std::uint16_t*>(at) : part);
+            if (cols != width) std::memcpy(at, part, static_cast<std::size_t>(cols) * 2);
             mask &= a.unfit[static_cast<std::size_t>(row + i)] != 0 ? 0 : fit_columns;
-            std::memcpy(result_.mutable_bytes().data() + ((row0 + row + i) * result_.cols() + panel * width) * 2,
-                        codes,
-                        static_cast<std::size_t>(cols) * 2);
             if (trace_ != nullptr) trace(approximation, a, row0, row, i, panel, cols);
             open[(row + i) * b_.panels() + panel] = mask;
             count += std::popcount(mask);

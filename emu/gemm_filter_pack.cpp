@@ -9,6 +9,14 @@ namespace {
 
 constexpr std::int64_t width = simd::panel_columns, strip = simd::strip_columns;
 
+/// Sixteen rows of a matrix, row(i), as pairs of codes side by side.
+template <class Row>
+void interleave(const Tensor& x, std::int64_t units, std::uint32_t* to, const Row& row) {
+    const std::uint32_t* vectors[strip];
+    for (std::int64_t i = 0; i < strip; ++i) vectors[i] = reinterpret_cast<const std::uint32_t*>(codes_of(x, row(i)));
+    simd::filter_kernels()->interleave(vectors, units, to);
+}
+
 }  // namespace
 
 const std::uint16_t* codes_of(const Tensor& tensor, std::int64_t row) noexcept {
@@ -42,19 +50,13 @@ FilterRows::FilterRows(const Tensor& x, std::span<const std::int64_t> rows, cons
             }
         }
     });
-    static_assert(simd::strip_rows == strip);
+    static_assert(simd::strip_rows == strip && strip == 16);
     parallel_for(
         static_cast<std::int64_t>(pairs.size()) / (strip * units), 1, [&](std::int64_t begin, std::int64_t end) {
-            constexpr std::int64_t run = 16;  // words: a line of each row
             for (std::int64_t s = begin; s < end; ++s)
-                for (std::int64_t first = 0; first < units; first += run)
-                    for (std::int64_t r = 0; r < strip; ++r) {
-                        const std::int64_t row = rows[static_cast<std::size_t>(std::min(s * strip + r, count - 1))];
-                        const std::uint16_t* const codes = codes_of(x, row);
-                        std::uint32_t* const to = pairs.data() + s * strip * units + r;
-                        for (std::int64_t u = first; u < std::min(first + run, units); ++u)
-                            to[u * strip] = codes[2 * u] | static_cast<std::uint32_t>(codes[2 * u + 1]) << 16;
-                    }
+                interleave(x, units, pairs.data() + s * strip * units, [&](std::int64_t r) {
+                    return rows[static_cast<std::size_t>(std::min(s * strip + r, count - 1))];
+                });
         });
 }
 
@@ -72,14 +74,10 @@ FilterColumns::FilterColumns(const Tensor& w, std::span<const std::int64_t> cols
         for (std::int64_t panel = begin; panel < end; ++panel) {
             const auto column = [&](std::int64_t j) { return std::min(panel * width + j, std::ssize(cols) - 1); };
             std::uint32_t* const to = pairs_.data() + panel * units_ * width;
-            constexpr std::int64_t run = 64;
-            for (std::int64_t first = 0; first < units_; first += run)
-                for (std::int64_t j = 0; j < width; ++j) {
-                    const std::uint16_t* const codes = codes_of(w, cols[static_cast<std::size_t>(column(j))]);
-                    for (std::int64_t u = first; u < std::min(first + run, units_); ++u)
-                        to[(j / strip * units_ + u) * strip + j % strip] =
-                            codes[2 * u] | static_cast<std::uint32_t>(codes[2 * u + 1]) << 16;
-                }
+            for (std::int64_t first = 0; first < width; first += strip)
+                interleave(w, units_, to + first * units_, [&](std::int64_t j) {
+                    return cols[static_cast<std::size_t>(column(first + j))];
+                });
             for (std::int64_t s = 0; s < segments_; ++s) {
                 const Range& range = layout.segments[static_cast<std::size_t>(s)];
                 const auto at = static_cast<std::size_t>(panel * segments_ + s);

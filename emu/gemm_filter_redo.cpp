@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "arch/fp32.hpp"
-#include "emu/gemm_fast.hpp"
 #include "emu/indices.hpp"
+#include "formats/convert.hpp"
 
 namespace bitreplay {
 namespace {
@@ -48,7 +48,10 @@ void FilterRedo::exact_sums(const Plan& plan, std::int64_t leaf, std::span<float
 
 /// An exact accumulator: finite, because its operands are small.
 void FilterRedo::store(std::int64_t i, std::int64_t j, float acc) const {
-    const auto code = static_cast<std::uint16_t>(round_accumulator(fp32, out_, std::bit_cast<std::uint32_t>(acc)));
+    const auto bits = std::bit_cast<std::uint32_t>(acc);
+    const std::uint64_t rounded =
+        out_ == bf16 ? (bits + 0x7FFFU + ((bits >> 16) & 1)) >> 16 : convert(fp32, out_, bits);
+    const auto code = static_cast<std::uint16_t>(rounded);
     std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &code, 2);
 }
 
@@ -70,11 +73,8 @@ void FilterRedo::pairs(const FilterRows& a,
         for (std::int64_t column = 0; column < width; column += columns) {
             std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
             for (std::int64_t at = i; at < std::min<std::int64_t>(i + 2 * simd::strip_rows, rows); ++at) {
-                if (a.unfit[static_cast<std::size_t>(row + at)] != 0) continue;
                 auto mask = static_cast<std::uint32_t>(open[(row + at) * b_.panels() + panel] >> column);
-                for (; mask != 0; mask &= mask - 1) {
-                    pairs.emplace_back(at - i, std::countr_zero(mask));
-                }
+                for (; mask != 0; mask &= mask - 1) pairs.emplace_back(at - i, std::countr_zero(mask));
             }
             if (std::ssize(pairs) < least_pairs) continue;
             for (std::size_t first = 0; first < pairs.size(); first += 16) {

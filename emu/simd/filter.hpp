@@ -98,6 +98,8 @@ struct FilterKernels {
     std::uint64_t (*decide)(const float* value, const float* error, bool to_fp16, std::uint16_t* codes) noexcept;
     void (*walk_lanes)(LanesTask&) noexcept;
     void (*walk_pairs)(const PairsTask&) noexcept;
+    /// Sixteen vectors of pairs (2-byte aligned) side by side: to[unit][16].
+    void (*interleave)(const std::uint32_t* const* vectors, std::int64_t units, std::uint32_t* to) noexcept;
     /// At most segment_products bf16 codes, from the start of a block.
     void (*describe)(const std::uint16_t* codes, std::int64_t size, int block, FilterSegment& out) noexcept;
 };

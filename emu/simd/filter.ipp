@@ -267,7 +267,8 @@ std::uint64_t decide(const float* value, const float* error, bool to_fp16, std::
     return open;
 }
 
-constexpr simd::FilterKernels kernels{approximate, merge_approximations, decide, walk_lanes, walk_pairs, describe};
+constexpr simd::FilterKernels kernels{
+    approximate, merge_approximations, decide, walk_lanes, walk_pairs, interleave, describe};
 
 }  // namespace
 

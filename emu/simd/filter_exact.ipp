@@ -115,6 +115,18 @@ BITREPLAY_INLINE inline void transpose(const std::uint32_t* const* in, std::int6
     });
 }
 
+void interleave(const std::uint32_t* const* rows, std::int64_t units, std::uint32_t* to) noexcept {
+    std::int64_t unit = 0;
+    for (; unit + 16 <= units; unit += 16) {
+        I words[16];
+        transpose(rows, unit, words);
+        unrolled<16>([&](auto u)
+                         BITREPLAY_INLINE { _mm512_storeu_si512(to + (unit + u.number) * 16, words[u.value]); });
+    }
+    for (; unit < units; ++unit)
+        for (int r = 0; r < 16; ++r) __builtin_memcpy(to + unit * 16 + r, rows[r] + unit, sizeof *to);
+}
+
 template <int block>
 __attribute__((noinline)) void lanes_blocks(LanesTask& task) {
     constexpr int units = block / 2, groups = simd::lane_count / 16, chunk = 32, step = chunk / block;

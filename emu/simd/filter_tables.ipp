@@ -14,16 +14,25 @@ BITREPLAY_INLINE inline I bits_set(I x) {
                             _mm512_shuffle_epi8(nibble, Simd::band(_mm512_srli_epi16(x, 4), low)));
 }
 
-/// Weights of the even or odd products of 32: filter_roundings, by pairs.
-BITREPLAY_INLINE inline F weights(int block, int odd) {
-    alignas(64) float out[16];
-    for (int u = 0; u < 16; ++u) out[u] = static_cast<float>(simd::filter_roundings(block, (2 * u + odd) % block));
-    return Simd::load(out);
+/// Weights of the even and the odd products of 32: filter_roundings, by pairs.
+struct Weights {
+    alignas(64) float even[16], odd[16];
+
+    explicit Weights(int block) {
+        for (int u = 0; u < 16; ++u) {
+            even[u] = static_cast<float>(simd::filter_roundings(block, 2 * u % block));
+            odd[u] = static_cast<float>(simd::filter_roundings(block, (2 * u + 1) % block));
+        }
+    }
+};
+const Weights& weights(int block) {
+    static const Weights four(4), eight(8), sixteen(16);
+    return block == 4 ? four : block == 8 ? eight : sixteen;
 }
 
 void describe(const std::uint16_t* codes, std::int64_t size, int block, FilterSegment& out) noexcept {
     const auto words = [](int x) { return _mm512_set1_epi16(static_cast<short>(x)); };
-    const F weight_even = weights(block, 0), weight_odd = weights(block, 1);
+    const F weight_even = Simd::load(weights(block).even), weight_odd = Simd::load(weights(block).odd);
     alignas(64) std::uint16_t places[simd::segment_products + 32];  // of the lowest bit, 8 up; 0xFFFF for zeros
     I largest = constant(0);
     F even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
