@@ -48,7 +48,8 @@ public:
             case Order::fma_beta: return f32::fma(beta, c, f32::mul(alpha, acc));
             case Order::separate: return f32::add(f32::mul(alpha, acc), f32::mul(beta, c));
             case Order::rounded: return f32::add(rounded(f32::mul(alpha, acc)), c);
-            case Order::alpha_x: return f32::fma(beta, c, acc);
+            case Order::alpha_x:
+            case Order::alpha_vector: return f32::fma(beta, c, acc);
             case Order::first_part:
             case Order::each_part: break;
         }
@@ -86,7 +87,9 @@ Bits Addend::at(std::int64_t entry, std::int64_t row, std::int64_t col) const no
     return static_cast<Bits>(convert(values_.format(), fp32, values_.get(i)));
 }
 
-bool GemmEpilogue::scales_x() const noexcept { return !orders.empty() && orders.front() == Order::alpha_x; }
+bool GemmEpilogue::scales_operand() const noexcept {
+    return !orders.empty() && (orders.front() == Order::alpha_x || orders.front() == Order::alpha_vector);
+}
 
 bool GemmEpilogue::needs_parts() const noexcept {
     return bias == RecipeBias::Add::first_part || (!orders.empty() && (orders.front() == Order::first_part || orders.front() == Order::each_part));

@@ -45,8 +45,8 @@ struct GemmEpilogue {
     const Mufu* gelu = nullptr;
 
     bool empty() const noexcept { return row_scale.empty() && addend.empty() && gelu == nullptr; }
-    /// Whether alpha was to be multiplied into x before the sum.
-    bool scales_x() const noexcept;
+    /// Whether alpha was to be multiplied into an operand before the sum.
+    bool scales_operand() const noexcept;
     /// Whether the addend enters the first part, so that apply() must be given all parts.
     bool needs_parts() const noexcept;
 };

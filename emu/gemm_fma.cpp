@@ -56,7 +56,7 @@ public:
     Value zero() const { return Value(size()); }
 
     Value walk(const Plan& plan, std::int64_t) const {
-        Value acc = zero();
+        Value acc(size(), plan.from_product ? fp32.sign_mask() : 0);
         for (const auto& [begin, end] : plan.ranges) chain({begin, end, end - begin, end - begin}, acc.data());
         return acc;
     }

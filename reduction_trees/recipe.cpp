@@ -152,6 +152,7 @@ private:
 
     Plan walk(const RecipeLayer& layer, const std::vector<Range>& ranges) const {
         Plan plan{.kind = Plan::Kind::walk, .ranges = {}, .parts = {}, .merge = {}};
+        plan.from_product = layer.from_product;
         for (const auto& [begin, end] : ranges) {
             const std::int64_t rest = layer.residue == RecipeLayer::Residue::last ? 0 : (end - begin) % number(values_, layer.size);
             if (rest != 0 && layer.residue == RecipeLayer::Residue::none) not_modelled("a K that the tile does not divide");

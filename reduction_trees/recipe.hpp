@@ -76,6 +76,7 @@ struct RecipeLayer {
     Chunk chunk = Chunk::floor_tiles;
     std::vector<std::int64_t> multiples;  ///< ceil_multiple: the first that divides K, else the last
     Residue residue = Residue::last;
+    bool from_product = false;  ///< walk
     bool ragged = false;  ///< interleave: K need not be whole rounds of stripes, the last stripe may be short
     std::string buffers;  ///< interleave: a parameter "each", "half" or "one"; empty: each
     Merge merge;
@@ -109,6 +110,7 @@ struct RecipeAddend {
         first_part, ///< c enters the first of the parts of the outermost merge; alpha and beta are 1
         each_part,  ///< beta·c comes first, then alpha times each part of the outermost merge is added, in order
         alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
+        alpha_vector,  ///< the same with the one row of w where N is 1
     };
     RecipeValues when;
     /// Where the captures leave several orders possible: all of them. An output is then known if they agree on it.

@@ -174,6 +174,7 @@ RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
         case RecipeLayer::Kind::walk:
             layer.residue = static_cast<RecipeLayer::Residue>(reader.choice("residue", {"last", "first", "none"}));
             if (layer.residue != RecipeLayer::Residue::last) layer.size = param_name(reader, "tile", recipe);
+            if (reader.has("from_product")) layer.from_product = reader.boolean("from_product");
             break;
         case RecipeLayer::Kind::lanes: read_lanes(reader, recipe, layer); break;
     }
@@ -187,8 +188,8 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
     addend.when = read_when(reader.at("when"), recipe);
     const JsonReader orders = reader.at("orders");
     for (const JsonReader& item : orders.elements()) {
-        constexpr std::array<std::string_view, 7> words{"fma_alpha", "fma_beta",  "separate", "rounded",
-                                                    "first_part", "each_part", "alpha_x"};
+        constexpr std::array<std::string_view, 8> words{"fma_alpha",  "fma_beta",  "separate", "rounded",
+                                                        "first_part", "each_part", "alpha_x",  "alpha_vector"};
         const auto word = std::find(words.begin(), words.end(), item.as_text());
         if (word == words.end()) item.fail("not an order of alpha, beta and c");
         addend.orders.push_back(static_cast<RecipeAddend::Order>(word - words.begin()));

@@ -168,6 +168,18 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
     }
 }
 
+/// Multiplies alpha into x, or into w where that is the vector of a matrix-vector product.
+void scale_operand(const OpRequest& request, const GemmEpilogue& epilogue, GemmKernel& kernel, Tensor& x, Tensor& w) {
+    const std::int64_t m = request.x_part ? request.x_part->of : x.dim(x.rank() - 2),
+                       n = request.w_part ? request.w_part->of : w.dim(w.rank() - 2);
+    const bool vector = epilogue.orders.front() == RecipeAddend::Order::alpha_vector;
+    if (vector && m == 1 && n == 1 && !is_one(epilogue.alpha))
+        request.not_modelled("kernel " + kernel.recipe->name + " with an alpha and two vectors");
+    Tensor& side = vector && n == 1 ? w : x;
+    side = scaled(epilogue.alpha, side);
+    kernel.rule = cuda_core_rule(x.format(), w.format());
+}
+
 }  // namespace
 
 Tensor rounded_to(const Format& format, const Tensor& x) {
@@ -186,15 +198,12 @@ OpResult gemm_product(const OpRequest& request,
                       GemmEpilogue epilogue,
                       bool is_bias) {
     Tensor x = operands.x;
-    const Tensor& w = operands.w;
+    Tensor w = operands.w;
     const std::int64_t k = x.cols();
     if (k == 0) request.fail("K is 0");
     GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), k);
     choose_orders(request, kernel, is_bias, epilogue);
-    if (epilogue.scales_x()) {
-        x = scaled(epilogue.alpha, x);
-        kernel.rule = cuda_core_rule(fp32, w.format());
-    }
+    if (epilogue.scales_operand()) scale_operand(request, epilogue, kernel, x, w);
     request.params.finish();
 
     OpResult result;
