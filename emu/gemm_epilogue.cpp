@@ -51,6 +51,7 @@ public:
             case Order::alpha_x:
             case Order::alpha_vector: return f32::fma(beta, c, acc);
             case Order::first_part:
+            case Order::from_c:
             case Order::each_part: break;
         }
         return f32::add(acc, c);
@@ -87,9 +88,9 @@ Bits Addend::at(std::int64_t entry, std::int64_t row, std::int64_t col) const no
     return static_cast<Bits>(convert(values_.format(), fp32, values_.get(i)));
 }
 
-bool GemmEpilogue::scales_operand() const noexcept {
-    return !orders.empty() && (orders.front() == Order::alpha_x || orders.front() == Order::alpha_vector);
-}
+bool GemmEpilogue::scales_operand() const noexcept { return !orders.empty() && bitreplay::scales_operand(orders.front()); }
+
+bool GemmEpilogue::starts_from_c() const noexcept { return !orders.empty() && orders.front() == Order::from_c; }
 
 bool GemmEpilogue::needs_parts() const noexcept {
     return bias == RecipeBias::Add::first_part || (!orders.empty() && (orders.front() == Order::first_part || orders.front() == Order::each_part));

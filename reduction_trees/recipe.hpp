@@ -111,11 +111,18 @@ struct RecipeAddend {
         each_part,  ///< beta·c comes first, then alpha times each part of the outermost merge is added, in order
         alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
         alpha_vector,  ///< the same with the one row of w where N is 1
+        from_c,        ///< the chain starts at beta·c, with alpha·w in place of w: fma(x, alpha·w, beta·c) of an outer product
     };
     RecipeValues when;
     /// Where the captures leave several orders possible: all of them. An output is then known if they agree on it.
     std::vector<Order> orders;
 };
+
+/// Whether alpha is multiplied into an operand before the sum.
+constexpr bool scales_operand(RecipeAddend::Order order) noexcept {
+    using Order = RecipeAddend::Order;
+    return order == Order::alpha_x || order == Order::alpha_vector || order == Order::from_c;
+}
 
 /// A grid of persistent CTAs over output tiles: whole rounds of tiles are single walks; each of the `rest` tiles of the
 /// last, partial round is shared by floor(ctas / rest) CTAs. The names are parameters.
@@ -142,6 +149,7 @@ struct Recipe {
     std::vector<RecipeAddend> addend;      ///< the same for alpha and beta·c
     std::vector<RecipeValues> gelu;        ///< where GELU of the biased accumulator is modelled
     std::optional<RecipeSegments> segments;
+    bool plus_zero = false;  ///< without an addend +0 is added where beta·c would be: a sum of -0 becomes +0
     std::vector<RecipeParam> params;
     std::vector<RecipeTable> tables;
     std::vector<RecipeLayer> layers;
@@ -161,7 +169,8 @@ const Recipe* match_recipe(const std::vector<std::string>& kernel_names);
 
 /// Whether a recipe's kernels are those of a logged algorithm and computeType.
 bool fits_log(const Recipe& recipe, const CublasLtFields& log);
-/// The recipes of a logged algorithm, in the order of recipes().
+/// The recipes of a logged algorithm, in the order of recipes(); if some know what the log says of the parameters that
+/// their tables are about (an option), only those.
 std::vector<const Recipe*> recipes_of(const CublasLtFields& log);
 
 /// Fills in what `recorded` leaves out, from the kernel names, cuBLASLt's log (nullptr: none) and the fallbacks. Values

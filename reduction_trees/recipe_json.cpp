@@ -188,8 +188,8 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
     addend.when = read_when(reader.at("when"), recipe);
     const JsonReader orders = reader.at("orders");
     for (const JsonReader& item : orders.elements()) {
-        constexpr std::array<std::string_view, 8> words{"fma_alpha",  "fma_beta",  "separate", "rounded",
-                                                        "first_part", "each_part", "alpha_x",  "alpha_vector"};
+        constexpr std::array<std::string_view, 9> words{"fma_alpha",  "fma_beta",  "separate", "rounded",
+                                                        "first_part", "each_part", "alpha_x",  "alpha_vector", "from_c"};
         const auto word = std::find(words.begin(), words.end(), item.as_text());
         if (word == words.end()) item.fail("not an order of alpha, beta and c");
         addend.orders.push_back(static_cast<RecipeAddend::Order>(word - words.begin()));
@@ -234,6 +234,7 @@ Recipe read_recipe(JsonReader reader) {
     if (reader.has("gelu"))
         for (const JsonReader& item : reader.at("gelu").elements()) recipe.gelu.push_back(read_when(item, recipe));
     if (reader.has("segments")) recipe.segments = read_segments(reader.at("segments"), recipe);
+    if (reader.has("plus_zero")) recipe.plus_zero = reader.boolean("plus_zero");
     if (reader.has("tables"))
         for (const JsonReader& item : reader.at("tables").elements()) recipe.tables.push_back(read_table(item, recipe));
     if (reader.has("max_k")) recipe.max_k = reader.integer("max_k", 1, 1 << 30);
