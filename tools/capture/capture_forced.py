@@ -48,8 +48,8 @@ def forced(rng, algorithm, option, shape, B, split):
         c["split_k"] = rng.choice([rng.randrange(2, 13), rng.randrange(2, 265)])
     if K == 1 or rng.random() < 0.3:
         c["plain"] = 1
-    if kind != "fp16" and rng.random() < 0.1:
-        c["xexp"], c["wexp"] = -70, -73
+    if kind != "fp16" and rng.random() < 0.2:  # subnormal products; products that round to zeros of their sign
+        c["xexp"], c["wexp"] = rng.choice([(-70, -73), (-76, -76)])
     more = rng.random()
     if more < 0.4 if algorithm == OUTER or option < FIRST_GEMVX else more < 0.2:
         c.update(cmat=[6000 + N, -10], cdt=out)
