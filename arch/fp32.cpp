@@ -102,6 +102,10 @@ std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept {
     const double value = std::bit_cast<double>(x) * std::bit_cast<double>(y);
     return value != value ? 0xFFF8000000000000U : std::bit_cast<std::uint64_t>(value);
 }
+std::uint64_t add(std::uint64_t x, std::uint64_t y) noexcept {
+    const double value = std::bit_cast<double>(x) + std::bit_cast<double>(y);
+    return value != value ? 0xFFF8000000000000U : std::bit_cast<std::uint64_t>(value);
+}
 std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept {
     const double value = std::bit_cast<double>(x) / std::bit_cast<double>(y);
     return value != value ? 0x7FFFFFFFFFFFFFFFU : std::bit_cast<std::uint64_t>(value);

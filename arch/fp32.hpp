@@ -46,6 +46,7 @@ namespace f64 {
 /// NaN results are 0xfff8000000000000, whatever the operands (a tensor core passes NaN operands on: see dot.cpp).
 std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept;
 std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept;
+std::uint64_t add(std::uint64_t x, std::uint64_t y) noexcept;
 std::uint64_t div(std::uint64_t x, std::uint64_t y) noexcept;
 std::uint64_t sqrt(std::uint64_t x) noexcept;
 std::uint64_t from_int(std::int64_t x) noexcept;  ///< cvt.rn.f64.s64

@@ -72,6 +72,10 @@ public:
     /// One IEEE addition in the accumulator's format.
     void add(Value& x, Value y) const {
         const Format& wide = task_.rule.types.d;
+        if (wide == fp64) {
+            x = f64::add(x, y);
+            return;
+        }
         const auto single = [&](Value code) { return static_cast<std::uint32_t>(convert(wide, fp32, code)); };
         x = convert(fp32, wide, f32::add(single(x), single(y)));
     }
@@ -89,26 +93,35 @@ private:
     SumObserver* observer_;
 };
 
+/// Row `row` of a matrix as operands of the rule's a, or of its b.
+void decode_row(const DotRule& rule, bool is_a, const Tensor& matrix, std::int64_t row, std::span<Operand> out) {
+    const std::int64_t k = matrix.cols();
+    if (matrix.format() == fp64) {  // its codes are too long for decode_a
+        for (std::int64_t i = 0; i < k; ++i)
+            out[static_cast<std::size_t>(i)] = decode_operand(fp64, fp64, matrix.get(row * k + i));
+        return;
+    }
+    std::vector<std::uint32_t> codes(static_cast<std::size_t>(k));
+    matrix.read(row * k, codes);
+    is_a ? decode_a(rule, codes, out) : decode_b(rule, codes, out);
+}
+
 }  // namespace
 
 Tensor gemm_accumulators_scalar(const GemmTask& task) {
-    const std::int64_t k = task.x.cols();
-    const auto depth = static_cast<std::size_t>(k);
+    const auto depth = static_cast<std::size_t>(task.x.cols());
     Tensor out(task.rule.types.d, {std::ssize(task.rows), std::ssize(task.cols)});
     constexpr std::int64_t block = 8;  // columns decoded together; their operands stay in the second-level cache
     const std::int64_t blocks = (std::ssize(task.cols) + block - 1) / block;
     parallel_for(blocks, 1, [&](std::int64_t first_block, std::int64_t last_block) {
-        std::vector<std::uint32_t> codes(depth);
         std::vector<Operand> a(depth), b(depth * block);
         for (std::int64_t j0 = first_block * block; j0 < std::min(last_block * block, std::ssize(task.cols)); j0 += block) {
             const std::int64_t width = std::min(block, std::ssize(task.cols) - j0);
-            for (std::int64_t j = 0; j < width; ++j) {
-                task.w.read(task.cols[static_cast<std::size_t>(j0 + j)] * k, codes);
-                decode_b(task.rule, codes, std::span(b).subspan(static_cast<std::size_t>(j) * depth, depth));
-            }
+            for (std::int64_t j = 0; j < width; ++j)
+                decode_row(task.rule, false, task.w, task.cols[static_cast<std::size_t>(j0 + j)],
+                           std::span(b).subspan(static_cast<std::size_t>(j) * depth, depth));
             for (std::int64_t i = 0; i < std::ssize(task.rows); ++i) {
-                task.x.read(task.rows[static_cast<std::size_t>(i)] * k, codes);
-                decode_a(task.rule, codes, a);
+                decode_row(task.rule, true, task.x, task.rows[static_cast<std::size_t>(i)], a);
                 for (std::int64_t j = 0; j < width; ++j) {
                     const ScalarSum sum(task, a, std::span<const Operand>(b).subspan(static_cast<std::size_t>(j) * depth, depth));
                     out.set(i * std::ssize(task.cols) + j0 + j, reduce(task.plan, sum));
@@ -120,14 +133,10 @@ Tensor gemm_accumulators_scalar(const GemmTask& task) {
 }
 
 std::uint64_t observe_accumulator(const GemmTask& task, std::int64_t row, std::int64_t col, SumObserver& observer) {
-    const std::int64_t k = task.x.cols();
-    const auto depth = static_cast<std::size_t>(k);
-    std::vector<std::uint32_t> codes(depth);
+    const auto depth = static_cast<std::size_t>(task.x.cols());
     std::vector<Operand> a(depth), b(depth);
-    task.x.read(row * k, codes);
-    decode_a(task.rule, codes, a);
-    task.w.read(col * k, codes);
-    decode_b(task.rule, codes, b);
+    decode_row(task.rule, true, task.x, row, a);
+    decode_row(task.rule, false, task.w, col, b);
     return reduce(task.plan, ScalarSum(task, a, b, &observer));
 }
 

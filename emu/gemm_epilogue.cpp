@@ -2,69 +2,126 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
-#include "arch/fp32.hpp"
+#include "emu/epilogue_math_private.hpp"
 #include "emu/parallel.hpp"
-#include "formats/convert.hpp"
 #include "formats/error.hpp"
 
 namespace bitreplay {
 namespace {
 
-using Bits = std::uint32_t;
+using Bits = std::uint64_t;
 using Order = RecipeAddend::Order;
 
-constexpr Bits half = 0x3F000000;
-
-/// Source: fitted to cuBLASLt's EPILOGUE_GELU on H200 by others; no output was compared here.
-Bits gelu(const Mufu& unit, Bits x) noexcept {
-    const Bits u = f32::mul(x, f32::fma(f32::mul(x, 0x3D12227E), x, 0x3F4C422A));
-    const Bits scaled = f32::mul(x, half);
-    return f32::fma(scaled, unit.tanh(u), scaled);
+std::uint32_t gelu(const Mufu& unit, bool in_kernel, std::uint32_t x) noexcept {
+    constexpr std::uint32_t half = 0x3F000000, one = 0x3F800000, root = 0x3F4C422A;  // root: sqrt(2/pi)
+    const std::uint32_t scaled = f32::mul(x, half);
+    if (in_kernel) return f32::fma(scaled, unit.tanh(f32::mul(x, f32::fma(f32::mul(x, 0x3D12227E), x, root))), scaled);
+    const std::uint32_t u = f32::mul(f32::mul(x, root), f32::fma(f32::mul(x, 0x3D372713), x, one));
+    return f32::mul(scaled, f32::add(one, unit.tanh(u)));
 }
 
 /// Computes one output after another.
+template <class Math>
 class Element {
 public:
-    Element(const GemmEpilogue& epilogue, const Format& result) : epilogue_(epilogue), result_(result) {}
+    Element(const GemmEpilogue& epilogue, const Format& result)
+        : epilogue_(epilogue), result_(result), alpha_(scalar(epilogue.alpha)), beta_(scalar(epilogue.beta)) {}
 
-    Bits rounded(Bits x) const { return static_cast<Bits>(convert(result_, fp32, convert(fp32, result_, x))); }
+    Bits rounded(Bits x) const { return convert(result_, Math::format, convert(Math::format, result_, x)); }
 
     Bits scaled(Bits acc, std::size_t row, std::size_t col) const {
         const auto &r = epilogue_.row_scale, &c = epilogue_.col_scale;
         if (r.empty()) return acc;
-        if (r.size() == 1 && c.size() == 1) return f32::mul(acc, f32::mul(r[0], c[0]));
-        return f32::mul(f32::mul(acc, c[col]), r[row]);
+        if (r.size() == 1 && c.size() == 1) return Math::mul(acc, Math::mul(r[0], c[0]));
+        return Math::mul(Math::mul(acc, c[col]), r[row]);
     }
 
     Bits with_bias(Bits acc, Bits bias) const {
-        return f32::add(*epilogue_.bias == RecipeBias::Add::rounded ? rounded(acc) : acc, bias);
+        return Math::add(*epilogue_.bias == RecipeBias::Add::rounded ? rounded(acc) : acc, bias);
     }
 
+    /// alpha·acc + beta·c; of a sum in parts, what the first part becomes.
     Bits with_c(Order order, Bits acc, Bits c) const {
-        const Bits alpha = epilogue_.alpha, beta = epilogue_.beta;
         switch (order) {
-            case Order::fma_alpha: return f32::fma(alpha, acc, f32::mul(beta, c));
-            case Order::fma_beta: return f32::fma(beta, c, f32::mul(alpha, acc));
-            case Order::separate: return f32::add(f32::mul(alpha, acc), f32::mul(beta, c));
-            case Order::rounded: return f32::add(rounded(f32::mul(alpha, acc)), c);
+            case Order::fma_alpha:
+            case Order::serial_fma_alpha: return Math::fma(alpha_, acc, Math::mul(beta_, c));
+            case Order::fma_beta:
+            case Order::serial_fma_beta: return Math::fma(beta_, c, Math::mul(alpha_, acc));
+            case Order::separate: return Math::add(Math::mul(alpha_, acc), Math::mul(beta_, c));
+            case Order::rounded: return Math::add(rounded(Math::mul(alpha_, acc)), c);
             case Order::alpha_x:
-            case Order::alpha_vector: return f32::fma(beta, c, acc);
+            case Order::alpha_vector: return Math::fma(beta_, c, acc);
+            case Order::each_part: return rounded(Math::add(Math::mul(beta_, c), Math::mul(alpha_, acc)));
             case Order::first_part:
-            case Order::from_c:
-            case Order::each_part: break;
+            case Order::from_c: break;
         }
-        return f32::add(acc, c);
+        return Math::add(acc, c);
+    }
+
+    /// A further part, added to the rounded sum of those before it.
+    Bits with_part(Order order, Bits sum, Bits part) const {
+        switch (order) {
+            case Order::serial_fma_alpha: return Math::fma(alpha_, part, sum);
+            case Order::serial_fma_beta:
+            case Order::each_part: return Math::add(sum, Math::mul(alpha_, part));
+            default: return Math::add(sum, part);
+        }
     }
 
     std::uint64_t finish(Bits value) const {
-        return convert(fp32, result_, epilogue_.gelu != nullptr ? gelu(*epilogue_.gelu, value) : value);
+        if (epilogue_.gelu != nullptr)  // FP32 only: see GemmEpilogue
+            value = gelu(*epilogue_.gelu, epilogue_.gelu_in_kernel, static_cast<std::uint32_t>(value));
+        if (epilogue_.relu && (value & Math::format.sign_mask()) != 0) value = 0;
+        return convert(Math::format, result_, value);
     }
 
 private:
+    static Bits scalar(double value) {
+        const Bits given = std::bit_cast<std::uint64_t>(value);
+        return Math::format == fp64 ? given : convert(fp32, Math::format, convert(fp64, fp32, given));
+    }
+
     const GemmEpilogue& epilogue_;
     const Format& result_;
+    Bits alpha_, beta_;
 };
+
+template <class Math>
+Tensor apply(const GemmEpilogue& epilogue, std::span<const Tensor> parts, const EpiloguePlace& place, const Format& result) {
+    const std::int64_t width = std::ssize(place.cols);
+    Tensor out(result, {std::ssize(place.rows), width});
+    const Element<Math> element(epilogue, result);
+    const Order order = epilogue.orders.empty() ? Order::first_part : epilogue.orders.front();
+    std::atomic<bool> unclear = false, relu_of_nan = false;
+    parallel_for(std::ssize(place.rows), 16, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t at = first * width; at < last * width; ++at) {
+            const std::int64_t row = place.rows[static_cast<std::size_t>(at / width)],
+                               col = place.cols[static_cast<std::size_t>(at % width)];
+            const auto part = [&](std::size_t i) { return convert(parts[i].format(), Math::format, parts[i].get(at)); };
+            const Bits acc = element.scaled(part(0), static_cast<std::size_t>(row), static_cast<std::size_t>(col));
+            Bits value = acc;
+            const Bits addend = epilogue.addend.empty() ? 0 : epilogue.addend.at(place.entry, row, col, Math::format);
+            if (epilogue.needs_parts()) {
+                value = element.with_c(order, acc, addend);
+                for (std::size_t i = 1; i < parts.size(); ++i)
+                    value = element.with_part(order, element.rounded(value), part(i));
+            } else if (epilogue.bias) {
+                value = element.with_bias(acc, addend);
+            } else if (!epilogue.orders.empty()) {
+                value = element.with_c(order, acc, addend);
+                for (const Order other : epilogue.orders)
+                    if (element.finish(element.with_c(other, acc, addend)) != element.finish(value)) unclear = true;
+            }
+            if (epilogue.relu && is_nan(Math::format, value)) relu_of_nan = true;
+            out.set(at, element.finish(value));
+        }
+    });
+    if (relu_of_nan) throw NotModelled("RELU of a NaN");
+    if (unclear) throw NotModelled("the order in which alpha, beta and c enter is not known, and it changes an output");
+    return out;
+}
 
 }  // namespace
 
@@ -83,9 +140,9 @@ Addend::Addend(const Tensor& values, std::int64_t batch, std::int64_t m, std::in
     }
 }
 
-Bits Addend::at(std::int64_t entry, std::int64_t row, std::int64_t col) const noexcept {
+std::uint64_t Addend::at(std::int64_t entry, std::int64_t row, std::int64_t col, const Format& format) const noexcept {
     const std::int64_t i = entry * entry_stride_ + row * row_stride_ + col * col_stride_;
-    return static_cast<Bits>(convert(values_.format(), fp32, values_.get(i)));
+    return convert(values_.format(), format, values_.get(i));
 }
 
 bool GemmEpilogue::scales_operand() const noexcept { return !orders.empty() && bitreplay::scales_operand(orders.front()); }
@@ -93,46 +150,19 @@ bool GemmEpilogue::scales_operand() const noexcept { return !orders.empty() && b
 bool GemmEpilogue::starts_from_c() const noexcept { return !orders.empty() && orders.front() == Order::from_c; }
 
 bool GemmEpilogue::needs_parts() const noexcept {
-    return bias == RecipeBias::Add::first_part || (!orders.empty() && (orders.front() == Order::first_part || orders.front() == Order::each_part));
+    if (bias == RecipeBias::Add::first_part) return true;
+    if (orders.empty()) return false;
+    const Order order = orders.front();
+    return order == Order::first_part || order == Order::serial_fma_alpha || order == Order::serial_fma_beta || order == Order::each_part;
 }
 
 Tensor apply_epilogue(const GemmEpilogue& epilogue,
                       std::span<const Tensor> parts,
                       const EpiloguePlace& place,
                       const Format& result) {
-    const std::int64_t width = std::ssize(place.cols);
-    Tensor out(result, {std::ssize(place.rows), width});
-    const Element element(epilogue, result);
-    std::atomic<bool> unclear = false;
-    parallel_for(std::ssize(place.rows), 16, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t at = first * width; at < last * width; ++at) {
-            const std::int64_t row = place.rows[static_cast<std::size_t>(at / width)],
-                               col = place.cols[static_cast<std::size_t>(at % width)];
-            const auto part = [&](std::size_t i) {
-                return static_cast<Bits>(convert(parts[i].format(), fp32, parts[i].get(at)));
-            };
-            Bits value = element.scaled(part(0), static_cast<std::size_t>(row), static_cast<std::size_t>(col));
-            const Bits addend = epilogue.addend.empty() ? 0 : epilogue.addend.at(place.entry, row, col);
-            if (epilogue.needs_parts() && !epilogue.orders.empty() && epilogue.orders.front() == Order::each_part) {
-                value = f32::mul(epilogue.beta, addend);
-                for (std::size_t i = 0; i < parts.size(); ++i)
-                    value = element.rounded(f32::add(value, f32::mul(epilogue.alpha, part(i))));
-            } else if (epilogue.needs_parts()) {
-                value = f32::add(value, addend);
-                for (std::size_t i = 1; i < parts.size(); ++i) value = f32::add(element.rounded(value), part(i));
-            } else if (epilogue.bias) {
-                value = element.with_bias(value, addend);
-            } else if (!epilogue.orders.empty()) {
-                const Bits acc = value;
-                value = element.with_c(epilogue.orders.front(), acc, addend);
-                for (const Order other : epilogue.orders)
-                    if (element.finish(element.with_c(other, acc, addend)) != element.finish(value)) unclear = true;
-            }
-            out.set(at, element.finish(value));
-        }
-    });
-    if (unclear) throw NotModelled("the order in which alpha, beta and c enter is not known, and it changes an output");
-    return out;
+    if (epilogue.math == fp64) return apply<detail::Fp64Math>(epilogue, parts, place, result);
+    if (epilogue.math == fp16) return apply<detail::Fp16Math>(epilogue, parts, place, result);
+    return apply<detail::Fp32Math>(epilogue, parts, place, result);
 }
 
 }  // namespace bitreplay

@@ -7,6 +7,7 @@
 
 #include "arch/fp32.hpp"
 #include "emu/gemm_fma.hpp"
+#include "emu/gemm_fp64.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
 #include "reduction_trees/reduce.hpp"
@@ -252,6 +253,7 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
 
 Tensor gemm_accumulators(const GemmTask& task) {
     if (is_fp32_chain(task.rule) && task.engine != GemmEngine::scalar) return gemm_fma(task);
+    if (is_fp64_chain(task.rule) && task.engine != GemmEngine::scalar) return gemm_fp64(task);
     const auto method = method_for(task);
     // A panel of columns takes as long to pack as the definition takes for about 16 outputs.
     const bool few = task.engine == GemmEngine::automatic && task.packed == nullptr && std::ssize(task.rows) * std::ssize(task.cols) <= 8;

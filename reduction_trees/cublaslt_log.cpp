@@ -13,6 +13,7 @@ namespace {
 /// How the log spells what recipes ask for.
 struct Spelling {
     std::vector<std::string> lists;            ///< the bracketed lists of a line that hold fields
+    std::vector<std::string> fields;           ///< fields outside of lists
     std::map<std::string, std::string> names;  ///< other spellings of a field's name
     std::vector<std::string> prefixes;         ///< of values
     std::map<std::string, std::map<std::string, std::string>> values;  ///< other spellings of a field's value
@@ -30,12 +31,14 @@ const Spelling& spelling() {
             detail::JsonReader log = reader.at("cublaslt_log");
             reader.finish();
             for (const auto& item : log.at("lists").elements()) out.lists.push_back(item.as_text());
+            for (const auto& item : log.at("fields").elements()) out.fields.push_back(item.as_text());
             for (const auto& item : log.at("prefixes").elements()) out.prefixes.push_back(item.as_text());
             for (const auto& [name, item] : log.at("names").members()) out.names[name] = item.as_text();
             for (auto& [name, item] : log.at("values").members())
                 for (const auto& [from, to] : item.members()) out.values[name][from] = to.as_text();
             for (auto& [name, item] : log.at("epilogues").members()) {
-                out.epilogues[name] = {.bias = item.boolean("bias"), .gelu = item.boolean("gelu")};
+                out.epilogues[name] = {
+                    .bias = item.boolean("bias"), .gelu = item.boolean("gelu"), .relu = item.boolean("relu")};
                 item.finish();
             }
             log.finish();
@@ -94,6 +97,9 @@ CublasLtFields parse_cublaslt_log(std::string_view line) {
     if (whole) {
         const std::string padded = " " + std::string(line);
         for (const std::string& name : spelling().lists) add_fields(list_of(padded, name), out);
+        for (const std::string& name : spelling().fields)
+            if (const std::size_t at = padded.find(" " + name + "="); at != std::string::npos)
+                add_fields(std::string_view(padded).substr(at + 1, padded.find(' ', at + 1) - at - 1), out);
     } else {
         add_fields(line, out);
     }

@@ -19,7 +19,7 @@ CublasLtFields parse_cublaslt_log(std::string_view line);
 
 /// What a logged product does to its accumulators.
 struct LogEpilogue {
-    bool bias = false, gelu = false;
+    bool bias = false, gelu = false, relu = false;
 };
 /// The epilogue of a log; none if the log names none. NotModelled for one that the data do not list.
 LogEpilogue log_epilogue(const CublasLtFields& fields);

@@ -1,6 +1,7 @@
 #include "reduction_trees/recipe.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "formats/error.hpp"
 #include "reduction_trees/reduce.hpp"
@@ -40,7 +41,7 @@ public:
         if (parts.size() == 1) return build(at + 1, parts.front(), extent);
         Plan plan{.kind = Plan::Kind::merge, .ranges = {}, .parts = {}, .merge = layer.merge};
         for (const auto& part : parts) plan.parts.push_back(build(at + 1, part, extent));
-        return plan;
+        return layer.paired ? paired(plan.parts, 0, plan.parts.size(), layer.merge) : plan;
     }
 
 private:
@@ -79,14 +80,28 @@ private:
         return parts;
     }
 
-    /// Part s of S ends before tile floor((s + 1)·T / S) of T.
+    /// Parts of whole tiles, the last ones one tile longer where their number does not divide.
     std::vector<std::vector<Range>> even_tiles(const RecipeLayer& layer, const Range& range, std::int64_t count) const {
         const std::int64_t tile = number(values_, layer.size), tiles = ceil_div(range.end - range.begin, tile);
-        const auto cut = [&](std::int64_t s) { return std::min(range.end, range.begin + s * tiles / count * tile); };
+        if (tiles < count) not_modelled("fewer tiles than parts");
+        const auto cut = [&](std::int64_t s) {
+            const std::int64_t at = s * (tiles / count) + std::max<std::int64_t>(0, s - (count - tiles % count));
+            return std::min(range.end, range.begin + at * tile);
+        };
         std::vector<std::vector<Range>> parts;
-        for (std::int64_t s = 0; s < count; ++s)
-            parts.push_back(cut(s) < cut(s + 1) ? std::vector<Range>{{cut(s), cut(s + 1)}} : std::vector<Range>{});
+        for (std::int64_t s = 0; s < count; ++s) parts.push_back({{cut(s), cut(s + 1)}});
         return parts;
+    }
+
+    /// Parts [first, last) in pairs of sums: the last ones, as many as the largest power of two below their number, and
+    /// those before them.
+    static Plan paired(const std::vector<Plan>& parts, std::size_t first, std::size_t last, const Merge& merge) {
+        if (last - first == 1) return parts[first];
+        const std::size_t middle = last - std::bit_floor(last - first - 1);
+        return {.kind = Plan::Kind::merge,
+                .ranges = {},
+                .parts = {paired(parts, first, middle, merge), paired(parts, middle, last, merge)},
+                .merge = merge};
     }
 
     /// Stripes dealt out in turn: part p walks stripes p, p + parts, … Unless ragged only whole rounds: no source says more.
@@ -174,49 +189,6 @@ Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k)
     if (recipe.max_k != 0 && k > recipe.max_k)
         throw NotModelled("kernel " + recipe.name + ": K = " + std::to_string(k) + " is not modelled");
     return Builder(recipe, values, k).build(0, {{0, k}}, k);
-}
-
-std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValues& values, std::int64_t m, std::int64_t n) {
-    if (!recipe.segments) return {{{0, m}, {0, n}, values}};
-    const RecipeSegments& segments = *recipe.segments;
-    const std::int64_t tile_m = number(values, segments.tile_m), tile_n = number(values, segments.tile_n);
-    const std::int64_t down = ceil_div(m, tile_m), across = ceil_div(n, tile_n), ctas = number(values, segments.ctas);
-    const std::int64_t rest = down * across % ctas, whole = down * across - rest;
-    RecipeValues shared = values;
-    shared[segments.parts] = rest == 0 ? 1 : ctas / rest;
-    const std::int64_t most = recipe.find_param(segments.parts)->high;
-    if (number(shared, segments.parts) > most)
-        throw NotModelled("kernel " + recipe.name + ": tiles shared by more than " + std::to_string(most) + " CTAs are not modelled");
-    if (whole == 0) return {{{0, m}, {0, n}, std::move(shared)}};
-    if (rest != 0 && down % number(values, segments.cluster_m) != 0)
-        throw NotModelled("kernel " + recipe.name + ": clusters that reach beyond the output are not modelled");
-    // A band of tile rows is walked column by column. The first `whole` tiles end inside one band, after `columns` of it.
-    const bool swizzled = number(values, segments.swizzle) != 0;
-    const std::int64_t band = swizzled ? 8 : number(values, segments.cluster_m);
-    const std::int64_t first = whole / (band * across) * band;  // of the rows of the divided band
-    const std::int64_t height = std::min(band, down - first), rest_of_round = whole - first * across;
-    const bool divided = rest_of_round > 0;
-    if (divided && rest_of_round % height != 0)
-        throw NotModelled("kernel " + recipe.name + ": a round of tiles that ends inside a column is not modelled");
-    // Captures show a single band, and the second of two swizzled ones, which runs backwards. Among unswizzled bands the
-    // shared tiles are elsewhere.
-    const bool backwards = swizzled && first == band;
-    if (rest != 0 && down > band && !backwards)
-        throw NotModelled("kernel " + recipe.name + ": a partial round over several bands of tiles is not modelled");
-    const std::int64_t columns = divided ? rest_of_round / height : 0;
-    const Range above{0, std::min(m, first * tile_m)}, inside{above.end, std::min(m, (first + height) * tile_m)}, below{divided ? inside.end : above.end, m};
-    std::vector<OutputRegion> out;
-    const auto add = [&](const Range& rows, const Range& cols, const RecipeValues& how) {
-        if (rows.begin < rows.end && cols.begin < cols.end) out.push_back({rows, cols, how});
-    };
-    add(above, {0, n}, values);
-    if (divided) {
-        const std::int64_t cut = std::min(n, (backwards ? across - columns : columns) * tile_n);
-        add(inside, {0, cut}, backwards ? shared : values);
-        add(inside, {cut, n}, backwards ? values : shared);
-    }
-    add(below, {0, n}, shared);
-    return out;
 }
 
 }  // namespace bitreplay

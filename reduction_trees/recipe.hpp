@@ -65,12 +65,12 @@ struct RecipeLayer {
         floor_tiles_all,  ///< the same, with as many parts as K needs
         ceil_tiles,       ///< ceil(tiles / parts) tiles
         ceil_multiple,    ///< ceil(K / parts) rounded up to one of `multiples`
-        even_tiles,       ///< part s ends before tile floor((s + 1)·tiles / parts)
+        even_tiles,       ///< floor(tiles / parts) tiles, the last tiles % parts of the parts one more
     };
     enum class Residue : std::uint8_t { last, first, none };
 
     Kind kind = Kind::walk;
-    RecipeValues when;  ///< the layer exists only where these parameters have these values ("element_bits" included)
+    RecipeValues when;  ///< the layer exists only where these parameters have these values ("element_bits" and "gelu" included)
     std::string parts;  ///< split, interleave: the parameter that counts the parts
     std::string size;   ///< tile (split), stripe (interleave), block (blocks), k tile (walk): a parameter
     Chunk chunk = Chunk::floor_tiles;
@@ -78,6 +78,7 @@ struct RecipeLayer {
     Residue residue = Residue::last;
     bool from_product = false;  ///< walk
     bool ragged = false;  ///< interleave: K need not be whole rounds of stripes, the last stripe may be short
+    bool paired = false;  ///< split: parts are summed in a tree: the last 2^n, fewer than all, and the rest, each such a tree
     std::string buffers;  ///< interleave: a parameter "each", "half" or "one"; empty: each
     Merge merge;
 
@@ -108,6 +109,8 @@ struct RecipeAddend {
         separate,   ///< alpha·acc + beta·c, each operation rounded
         rounded,    ///< alpha·acc rounded to the output type, + c; beta is 1
         first_part, ///< c enters the first of the parts of the outermost merge; alpha and beta are 1
+        serial_fma_alpha,  ///< fma_alpha with the first of these parts; then fma(alpha, part, what is there) with each further one
+        serial_fma_beta,   ///< fma_beta with the first; then alpha·part is added
         each_part,  ///< beta·c comes first, then alpha times each part of the outermost merge is added, in order
         alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
         alpha_vector,  ///< the same with the one row of w where N is 1
@@ -124,14 +127,17 @@ constexpr bool scales_operand(RecipeAddend::Order order) noexcept {
     return order == Order::alpha_x || order == Order::alpha_vector || order == Order::from_c;
 }
 
-/// A grid of persistent CTAs over output tiles: whole rounds of tiles are single walks; each of the `rest` tiles of the
-/// last, partial round is shared by floor(ctas / rest) CTAs. The names are parameters.
+/// A grid of persistent CTAs over output tiles, in clusters: whole rounds of clusters are single walks; each of the `rest`
+/// clusters of the last, partial round is shared by so many clusters of CTAs as the library chose. The names are parameters.
 struct RecipeSegments {
     std::string parts;           ///< set for a region of the output: how many CTAs share each of its tiles
     std::string tile_m, tile_n;  ///< rows and columns of an output tile
     std::string ctas;            ///< CTAs in the grid
-    std::string cluster_m;       ///< tiles of a cluster along M: that many rows of tiles are a band, walked column by column
-    std::string swizzle;         ///< 1: bands of 8 rows, the second from the last column backwards
+    std::string cluster_m, cluster_n;  ///< tiles of a cluster along M and N
+    std::string swizzle;         ///< 1: another order of clusters
+    std::string along_k;         ///< 1: both operands are contiguous along k
+    std::string workspace;       ///< bytes that the library asked for: a tile per CTA that shares one, and counters
+    std::int64_t bytes = 4;      ///< of an accumulator there
 };
 
 /// A family of kernels with one order of summation, from a JSON file.
@@ -147,7 +153,8 @@ struct Recipe {
     std::string accumulator;               ///< format of the accumulator, "" for FP32 (FP64 of FP64 operands)
     std::vector<RecipeBias> bias;          ///< the first that applies; none: with a bias the kernel is not modelled
     std::vector<RecipeAddend> addend;      ///< the same for alpha and beta·c
-    std::vector<RecipeValues> gelu;        ///< where GELU of the biased accumulator is modelled
+    std::vector<RecipeValues> gelu;        ///< where GELU after the kernel (its reduction or one of its own) is modelled
+    std::vector<RecipeValues> gelu_in_kernel;  ///< where the GELU that the kernel computes itself is
     std::optional<RecipeSegments> segments;
     bool plus_zero = false;  ///< without an addend +0 is added where beta·c would be: a sum of -0 becomes +0
     std::vector<RecipeParam> params;
@@ -196,11 +203,12 @@ std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValue
 /// residue it has no rule for). covered(plan) < k where the kernel itself drops summands.
 Plan make_plan(const Recipe& recipe, const RecipeValues& values, std::int64_t k);
 
-/// How the kernel adds a bias, or alpha and beta·c, under resolved parameters; nullptr: not modelled.
+/// How the kernel adds a bias, or alpha and beta·c, under resolved parameters ("gelu" set to 1 if GELU follows); nullptr: not
+/// modelled.
 const RecipeBias* find_bias(const Recipe& recipe, const RecipeValues& values) noexcept;
 const RecipeAddend* find_addend(const Recipe& recipe, const RecipeValues& values) noexcept;
-/// Whether the kernel's GELU epilogue is modelled.
-bool has_gelu(const Recipe& recipe, const RecipeValues& values) noexcept;
+/// Whether one of these conditions holds.
+bool any_applies(const std::vector<RecipeValues>& conditions, const RecipeValues& values) noexcept;
 
 /// Shell-style match: '*' any run of characters, everything else itself.
 bool glob_match(std::string_view pattern, std::string_view text) noexcept;

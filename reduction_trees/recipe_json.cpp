@@ -106,7 +106,7 @@ std::string param_name(JsonReader& reader, const std::string& key, const Recipe&
 RecipeValues read_when(JsonReader reader, const Recipe& recipe) {
     RecipeValues when;
     for (auto& [key, item] : reader.members()) {
-        if (key != "element_bits" && recipe.find_param(key) == nullptr) item.fail("not a parameter of this recipe");
+        if (key != "element_bits" && key != "gelu" && recipe.find_param(key) == nullptr) item.fail("not a parameter of this recipe");
         when[key] = value(item);
     }
     return when;
@@ -159,6 +159,7 @@ RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
             layer.chunk = static_cast<RecipeLayer::Chunk>(reader.choice("chunk", {"floor_tiles", "floor_tiles_all", "ceil_tiles", "ceil_multiple", "even_tiles"}));
             if (layer.chunk != RecipeLayer::Chunk::ceil_multiple) {
                 layer.size = param_name(reader, "tile", recipe);
+                if (reader.has("paired")) layer.paired = reader.boolean("paired");
                 break;
             }
             for (const JsonReader& item : reader.at("multiples").elements()) layer.multiples.push_back(item.as_integer(1, 1 << 20));
@@ -188,8 +189,9 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
     addend.when = read_when(reader.at("when"), recipe);
     const JsonReader orders = reader.at("orders");
     for (const JsonReader& item : orders.elements()) {
-        constexpr std::array<std::string_view, 9> words{"fma_alpha",  "fma_beta",  "separate", "rounded",
-                                                        "first_part", "each_part", "alpha_x",  "alpha_vector", "from_c"};
+        constexpr std::array<std::string_view, 11> words{"fma_alpha",  "fma_beta",         "separate",        "rounded",
+                                                         "first_part", "serial_fma_alpha", "serial_fma_beta", "each_part",
+                                                         "alpha_x",    "alpha_vector",     "from_c"};
         const auto word = std::find(words.begin(), words.end(), item.as_text());
         if (word == words.end()) item.fail("not an order of alpha, beta and c");
         addend.orders.push_back(static_cast<RecipeAddend::Order>(word - words.begin()));
@@ -202,7 +204,9 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
 RecipeSegments read_segments(JsonReader reader, const Recipe& recipe) {
     RecipeSegments segments{.parts = param_name(reader, "parts", recipe), .tile_m = param_name(reader, "tile_m", recipe),
                             .tile_n = param_name(reader, "tile_n", recipe), .ctas = param_name(reader, "ctas", recipe),
-                            .cluster_m = param_name(reader, "cluster_m", recipe), .swizzle = param_name(reader, "swizzle", recipe)};
+                            .cluster_m = param_name(reader, "cluster_m", recipe), .cluster_n = param_name(reader, "cluster_n", recipe),
+                            .swizzle = param_name(reader, "swizzle", recipe), .along_k = param_name(reader, "along_k", recipe),
+                            .workspace = param_name(reader, "workspace", recipe), .bytes = reader.integer("bytes", 1, 16)};
     reader.finish();
     return segments;
 }
@@ -231,8 +235,12 @@ Recipe read_recipe(JsonReader reader) {
     }
     if (reader.has("addend"))
         for (const JsonReader& item : reader.at("addend").elements()) recipe.addend.push_back(read_addend(item, recipe));
-    if (reader.has("gelu"))
-        for (const JsonReader& item : reader.at("gelu").elements()) recipe.gelu.push_back(read_when(item, recipe));
+    const auto conditions = [&](const char* key, std::vector<RecipeValues>& out) {
+        if (!reader.has(key)) return;
+        for (const JsonReader& item : reader.at(key).elements()) out.push_back(read_when(item, recipe));
+    };
+    conditions("gelu", recipe.gelu);
+    conditions("gelu_in_kernel", recipe.gelu_in_kernel);
     if (reader.has("segments")) recipe.segments = read_segments(reader.at("segments"), recipe);
     if (reader.has("plus_zero")) recipe.plus_zero = reader.boolean("plus_zero");
     if (reader.has("tables"))

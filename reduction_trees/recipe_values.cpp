@@ -231,6 +231,7 @@ RecipeValues resolve(const Recipe& recipe,
     }
     for (const RecipeParam& param : recipe.params) fill(param);
     recorded["element_bits"] = std::int64_t{element_bits};
+    recorded["gelu"] = std::int64_t{0};
     return recorded;
 }
 
@@ -246,9 +247,9 @@ const RecipeAddend* find_addend(const Recipe& recipe, const RecipeValues& values
     return nullptr;
 }
 
-bool has_gelu(const Recipe& recipe, const RecipeValues& values) noexcept {
+bool any_applies(const std::vector<RecipeValues>& conditions, const RecipeValues& values) noexcept {
     return std::any_of(
-        recipe.gelu.begin(), recipe.gelu.end(), [&](const RecipeValues& when) { return applies(when, values); });
+        conditions.begin(), conditions.end(), [&](const RecipeValues& when) { return applies(when, values); });
 }
 
 bool glob_match(std::string_view pattern, std::string_view text) noexcept {

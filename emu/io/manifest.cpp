@@ -32,11 +32,12 @@ std::vector<std::int64_t> read_integers(const JsonReader& reader) {
 
 SyntheticSpec read_synthetic(JsonReader& reader) {
     SyntheticSpec spec;
-    reader.choice("synthetic", {"splitmix64-ih4"});
+    spec.generator = static_cast<Generator>(reader.choice("synthetic", {"splitmix64-ih4", "splitmix64-u53"}));
     spec.seed = reader.at("seed").as_unsigned();
     spec.exp2 = static_cast<int>(reader.integer("exp2", -134, 125));
     spec.format = read_format(reader.at("dtype"));
     spec.shape = read_integers(reader.at("shape"));
+    if (reader.has("plus") && spec.generator == Generator::u53) reader.at("plus").fail("only with splitmix64-ih4");
     if (reader.has("plus")) spec.plus = static_cast<std::uint32_t>(convert(fp64, fp32, std::bit_cast<std::uint64_t>(reader.at("plus").as_real())));
     if (reader.has("mirror")) spec.mirror = reader.choice("mirror", {"even", "odd"}) == 0 ? Mirror::even : Mirror::odd;
     return spec;

@@ -11,13 +11,22 @@
 namespace bitreplay {
 namespace {
 
-// n + 2^17, below 2^18: the four 16-bit fields with their sign bits flipped are unsigned and sum without borrows.
-constexpr std::int64_t middle = std::int64_t{1} << 17;
-constexpr std::uint32_t biased_sum(std::uint64_t seed, std::uint64_t element) noexcept {
+constexpr std::uint64_t splitmix64(std::uint64_t seed, std::uint64_t element) noexcept {
     std::uint64_t z = seed + (element + 1) * 0x9E3779B97F4A7C15U;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    z = (z ^ (z >> 31)) ^ 0x8000800080008000U;
+    return z ^ (z >> 31);
+}
+
+std::uint64_t uniform_code(const SyntheticSpec& spec, std::uint64_t element) noexcept {
+    const std::int64_t n = static_cast<std::int64_t>(splitmix64(spec.seed, element)) >> 11;
+    return round_pack(spec.format, Exact{n < 0, static_cast<Uint128>(n < 0 ? -n : n), spec.exp2 - 52});
+}
+
+// n + 2^17, below 2^18: the four 16-bit fields with their sign bits flipped are unsigned and sum without borrows.
+constexpr std::int64_t middle = std::int64_t{1} << 17;
+constexpr std::uint32_t biased_sum(std::uint64_t seed, std::uint64_t element) noexcept {
+    const std::uint64_t z = splitmix64(seed, element) ^ 0x8000800080008000U;
     const std::uint64_t pairs = (z & 0x0000FFFF0000FFFFU) + ((z >> 16) & 0x0000FFFF0000FFFFU);
     return static_cast<std::uint32_t>(pairs + (pairs >> 32));
 }
@@ -35,7 +44,7 @@ template <class Code>
 class Codes {
 public:
     Codes(const SyntheticSpec& spec, std::int64_t elements) : spec_(spec) {
-        if (elements < middle) return;
+        if (elements < middle || spec.generator == Generator::u53) return;
         table_.resize(static_cast<std::size_t>(2 * middle));
         parallel_for(2 * middle, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t i = begin; i < end; ++i)
@@ -46,6 +55,10 @@ public:
     // Elements first, first + 1, … of the plain tensor.
     void fill(std::uint64_t first, std::span<Code> out) const {
         const std::uint64_t seed = spec_.seed;
+        if (spec_.generator == Generator::u53) {
+            for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<Code>(uniform_code(spec_, first + i));
+            return;
+        }
         if (table_.empty()) {
             for (std::size_t i = 0; i < out.size(); ++i)
                 out[i] = static_cast<Code>(code_of(spec_, biased_sum(seed, first + i)));

@@ -17,11 +17,16 @@ enum class Mirror : std::uint8_t {
     odd,   ///< s·v[…, j], s = 1, 0, −1 for k <, =, > K−1−k
 };
 
-/// The counter-based inputs of the captures ("splitmix64-ih4"). Element i (row-major) has the value n·2^(exp2−15), n
-/// the sum of the four signed 16-bit fields of splitmix64(seed + (i+1)·0x9E3779B97F4A7C15); `plus` (an fp32 code) is
-/// added in fp32; the result is rounded to `format` (nearest even; beyond the largest finite value: infinity, or NaN
-/// for e4m3).
+/// What is made of z = splitmix64(seed + (i+1)·0x9E3779B97F4A7C15) for element i (row-major).
+enum class Generator : std::uint8_t {
+    ih4,  ///< "splitmix64-ih4": n·2^(exp2−15), n the sum of z's four signed 16-bit fields
+    u53,  ///< "splitmix64-u53": n·2^(exp2−52), n the upper 53 bits of z, signed: for FP64, whose sums of ih4 values are exact
+};
+
+/// The counter-based inputs of the captures. `plus` (an fp32 code; ih4 only) is added in fp32; the result is rounded to
+/// `format` (nearest even; beyond the largest finite value: infinity, or NaN for e4m3).
 struct SyntheticSpec {
+    Generator generator = Generator::ih4;
     std::uint64_t seed = 0;
     int exp2 = 0;  ///< from −134 to 125: every value is exact in fp32
     std::optional<std::uint32_t> plus = {};

@@ -124,8 +124,9 @@ private:
         const EpiloguePlace place{entry, needed.rows_of_output, needed.cols_of_output};
         std::vector<Tensor> parts;
         if (epilogue_.starts_from_c()) {
-            GemmEpilogue rest;
-            rest.gelu = epilogue_.gelu;
+            GemmEpilogue rest = epilogue_;
+            rest.addend = {};
+            rest.orders.clear();
             parts.push_back(outer_product(task, place));
             return apply_epilogue(rest, parts, place, result_);
         }
@@ -153,8 +154,8 @@ private:
         std::int64_t at = 0;
         for (std::size_t i = 0; i < task.rows.size(); ++i)
             for (std::size_t j = 0; j < task.cols.size(); ++j) {
-                const std::uint32_t c = epilogue_.addend.at(place.entry, place.rows[i], place.cols[j]);
-                out.set(at++, f32::fma(factor(task.x, task.rows[i]), factor(task.w, task.cols[j]), f32::mul(epilogue_.beta, c)));
+                const auto c = static_cast<std::uint32_t>(epilogue_.addend.at(place.entry, place.rows[i], place.cols[j]));
+                out.set(at++, f32::fma(factor(task.x, task.rows[i]), factor(task.w, task.cols[j]), f32::mul(fp32_from_real(epilogue_.beta), c)));
             }
         return out;
     }
@@ -165,29 +166,34 @@ private:
     const Format& result_;
 };
 
-bool is_one(std::uint32_t x) noexcept { return x == 0x3F800000; }
-
 /// Checks the addend against what the recipe says and fills in how it is added.
 void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
     const Recipe& recipe = *kernel.recipe;
-    if (epilogue.gelu != nullptr && !has_gelu(recipe, kernel.values))
-        request.not_modelled("kernel " + recipe.name + " with GELU");
+    epilogue.math = kernel.rule->types.d;
+    RecipeValues values = kernel.values;
+    if (epilogue.gelu != nullptr) {
+        values["gelu"] = std::int64_t{1};
+        epilogue.gelu_in_kernel = any_applies(recipe.gelu_in_kernel, values);
+        if (!(epilogue.gelu_in_kernel || any_applies(recipe.gelu, values)) || !(epilogue.math == fp32))
+            request.not_modelled("kernel " + recipe.name + " with GELU");
+    }
+    if ((epilogue.gelu != nullptr || epilogue.relu) && (epilogue.addend.empty() || !is_bias))
+        request.not_modelled("kernel " + recipe.name + " with GELU or RELU but no bias");
     if (epilogue.addend.empty()) return;
-    if (kernel.rule->types.d == fp64) request.not_modelled("kernel " + recipe.name + " with an addend in FP64");
     if (is_bias) {
-        const RecipeBias* bias = find_bias(recipe, kernel.values);
+        const RecipeBias* bias = find_bias(recipe, values);
         if (bias == nullptr) request.not_modelled("kernel " + recipe.name + " with a bias");
         epilogue.bias = bias->add;
         return;
     }
-    const RecipeAddend* addend = find_addend(recipe, kernel.values);
+    const RecipeAddend* addend = find_addend(recipe, values);
     if (addend == nullptr) request.not_modelled("kernel " + recipe.name + " with an addend c");
     epilogue.orders = addend->orders;
     for (const RecipeAddend::Order order : addend->orders) {
-        const bool alpha = order != RecipeAddend::Order::first_part || is_one(epilogue.alpha);
+        const bool alpha = order != RecipeAddend::Order::first_part || epilogue.alpha == 1;
         const bool beta = (order != RecipeAddend::Order::first_part && order != RecipeAddend::Order::rounded) ||
-                          is_one(epilogue.beta);
-        const bool read = order != RecipeAddend::Order::from_c || (epilogue.beta << 1) != 0;
+                          epilogue.beta == 1;
+        const bool read = order != RecipeAddend::Order::from_c || epilogue.beta != 0;
         if (!alpha || !beta || !read) request.not_modelled("kernel " + recipe.name + " with these alpha and beta");
     }
 }
@@ -197,10 +203,10 @@ void scale_operand(const OpRequest& request, const GemmEpilogue& epilogue, GemmK
     const std::int64_t m = request.x_part ? request.x_part->of : x.dim(x.rank() - 2),
                        n = request.w_part ? request.w_part->of : w.dim(w.rank() - 2);
     const bool vector = epilogue.orders.front() == RecipeAddend::Order::alpha_vector;
-    if (vector && m == 1 && n == 1 && !is_one(epilogue.alpha))
+    if (vector && m == 1 && n == 1 && epilogue.alpha != 1)
         request.not_modelled("kernel " + kernel.recipe->name + " with an alpha and two vectors");
     Tensor& side = epilogue.starts_from_c() || (vector && n == 1) ? w : x;
-    side = scaled(epilogue.alpha, side);
+    side = scaled(fp32_from_real(epilogue.alpha), side);
     kernel.rule = cuda_core_rule(x.format(), w.format());
 }
 

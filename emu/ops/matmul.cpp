@@ -1,7 +1,6 @@
 #include <array>
 #include <string_view>
 
-#include "emu/fp32_rows.hpp"
 #include "emu/ops/gemm_product.hpp"
 #include "emu/parallel.hpp"
 #include "formats/convert.hpp"
@@ -38,9 +37,9 @@ Tensor transposed(const Tensor& b) {
     return out;
 }
 
-std::uint32_t real_parameter(const OpRequest& request, const std::string& name) {
+double real_parameter(const OpRequest& request, const std::string& name) {
     if (request.params.has(name) && !request.in.contains("c")) request.fail(name + " needs an input c");
-    return fp32_from_real(request.params.real(name, 1.0));
+    return request.params.real(name, 1.0);
 }
 
 /// Reads c, alpha and beta, and which epilogue ran. Returns whether the addend is a bias, added by the kernel's own
@@ -52,14 +51,17 @@ bool read_epilogue(
     const bool bias = request.in.contains("bias"), c = request.in.contains("c");
     if (bias && c) request.not_modelled("a bias and a c");
     const std::string wanted = request.params.text("epilogue", "");
-    if (!wanted.empty() && wanted != "none" && wanted != "gelu")
-        request.params.fail("epilogue", "must be none or gelu");
+    if (!wanted.empty() && wanted != "none" && wanted != "gelu" && wanted != "relu")
+        request.params.fail("epilogue", "must be none, gelu or relu");
     bool gelu = wanted == "gelu", own_bias = bias;
+    epilogue.relu = wanted == "relu";
     if (request.cublaslt) {
         const LogEpilogue logged = log_epilogue(*request.cublaslt);
         if (logged.bias && !bias) request.fail("the cuBLASLt log has a bias, the op has none");
-        if (!wanted.empty() && logged.gelu != gelu) request.fail("params: epilogue contradicts the cuBLASLt log");
+        if (!wanted.empty() && (logged.gelu != gelu || logged.relu != epilogue.relu))
+            request.fail("params: epilogue contradicts the cuBLASLt log");
         gelu = logged.gelu;
+        epilogue.relu = logged.relu;
         own_bias = logged.bias;
     }
     if (gelu) {

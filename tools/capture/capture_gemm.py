@@ -1,6 +1,6 @@
 """Captures matrix products of PyTorch on mirrored synthetic inputs: outputs are pure rounding.
 
-    python3 capture_gemm.py OUT_DIR NAME {ktail,sweep,blind,gemv} [--count N] [--seed S]
+    python3 capture_gemm.py OUT_DIR NAME {ktail,sweep,blind,epilogues,gemv} [--count N] [--seed S]
     python3 capture_gemm.py OUT_DIR NAME shapes --shape M N K [--shape M N K ...] [--dtype bf16] [--bias]
     python3 make_manifests.py gemm OUT_DIR/NAME.json OUT_DIR/NAME.manifest.json
 
@@ -9,8 +9,8 @@ shared memory, what cuBLASLt logged, SHA-256 of the whole output) and NAME.safet
 The case list is a fixed pseudo-random sequence, or the shapes that are named. Inputs: x[M,K] even, w[N,K] odd mirrored (synthetic.py); `*_nn` tags
 multiply by the transposed copy of w; B > 0: batched, x[B,M,K], w[B,N,K]. scaled_mm scales are one float32 or, row-wise,
 vectors [M] and [N], all synthetic with exp2 -3 plus 1.0 (seeds sa, sb). `n1_at`: x is a transposed view. `f32out`, `*_f32`: FP32
-outputs of 16-bit operands. `f16acc`: allow_fp16_accumulation; `noreduced`: no reduced-precision reductions; `gelu`:
-_addmm_activation.
+outputs of 16-bit operands. `f16acc`: allow_fp16_accumulation; `noreduced`: no reduced-precision reductions; `gelu`, `relu`:
+_addmm_activation. `u53`: FP64 inputs of 53 random bits, not mirrored.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ import warnings
 from gpu_trace import Recorder, environment  # first: chooses the cuBLASLt log file
 import torch
 import torch.nn.functional as F
-from synthetic import DTYPES, mirrored, save, self_check, sha256, spread, synthetic
+from synthetic import DTYPES, mirrored, save, self_check, sha256, spread, synthetic, uniform53
 
 # (N, K) of the linear layers of current language models
 LLM_SHAPES = [(4096, 2560), (1024, 2560), (2560, 4096), (9728, 2560), (2560, 9728), (4096, 4096), (1024, 4096),
@@ -195,6 +195,52 @@ def blind_cases(count, seed):
     return [make() for weight, make in kinds for _ in range(max(1, round(count * weight / total)))]
 
 
+def epilogue_cases(count, seed):
+    """What blind_cases has not: activations, alpha and beta in all arithmetics, bias in FP16, FP64, more of TF32."""
+    rng = random.Random(seed)
+    half = ("bf16", "fp16")
+
+    def shape():
+        N, K = rng.choice(LLM_SHAPES) if rng.random() < 0.4 else (rng.randrange(2, 3000), rng.randrange(2, 5000))
+        M = rng.choice(TOKENS + [rng.randrange(1, 1500)])
+        return (M, N, K) if M * N <= LARGEST_OUTPUT // 6 else shape()
+
+    def cmat(c):
+        alpha, beta = rng.choice([(1.3, 0.7), (1, 0.5), (2, 1), (0.3, 1), (1, 1), (0.7, -1.1)])
+        return dict(c, cmat=[6000 + c["N"], -10], alpha=alpha, beta=beta)
+
+    def fp64(tag):
+        B = rng.choice([2, 3, 8]) if "bmm" in tag else 0
+        M, N = (rng.choice([rng.randrange(2, 40), rng.randrange(2, 300), 64, 128, 256]) for _ in range(2))
+        K = rng.choice([rng.randrange(2, 100), rng.randrange(100, 3000), 8 * rng.randrange(4, 500), 1024, 4096])
+        c = dict(case(tag, M, N, K, "fp64", B=B), xexp=0, wexp=0, u53=1)
+        return c if max(B, 1) * M * N * K < 1e7 else fp64(tag)
+
+    kinds = [
+        (6, lambda: bias(case("gelu", *shape(), rng.choice(half)))),
+        (2, lambda: bias(case("gelu", *shape(), "fp32"))),
+        (4, lambda: bias(case("tf32_gelu", *shape(), "fp32"))),
+        (5, lambda: bias(case("relu", *shape(), rng.choice(half + ("fp32",))))),
+        (5, lambda: cmat(case("tf32_addmm", *shape(), "fp32"))),
+        (5, lambda: cmat(case("addmm_c", *shape(), rng.choice(half)))),
+        (4, lambda: cmat(case("addmm_f32", *shape(), rng.choice(half), cdt="fp32"))),
+        (4, lambda: bias(case("f16acc_bias", *shape(), "fp16", acc16=1))),
+        (4, lambda: cmat(case("f16acc_addmm", *shape(), "fp16", acc16=1))),
+        (3, lambda: case("f16acc", *shape(), "fp16", acc16=1)),
+        (6, lambda: case("tf32_tn", *shape(), "fp32")),
+        (3, lambda: case("tf32_nn", *shape(), "fp32")),
+        (4, lambda: bias(case("tf32_bias", *shape(), "fp32"))),
+        (3, lambda: fp64("fp64_tn")),
+        (2, lambda: fp64("fp64_nn")),
+        (2, lambda: fp64("fp64_bmm")),
+        (2, lambda: dict(fp64("fp64_bias"), bias=[5000, 0])),
+        (3, lambda: dict(cmat(fp64("fp64_addmm")), cmat=[6000, 2])),
+        (2, lambda: dict(cmat(fp64("fp64_baddbmm")), cmat=[6000, 2])),
+    ]
+    total = sum(weight for weight, _ in kinds)
+    return [make() for weight, make in kinds for _ in range(max(1, round(count * weight / total)))]
+
+
 def gemv_cases(count, seed):
     """Matrix-vector products of all layouts and types: one case per custom option and more are needed to tell an order."""
     rng = random.Random(seed)
@@ -217,19 +263,27 @@ def gemv_cases(count, seed):
     return [kind() for _ in range(count)]
 
 
+def dtype_of(c, name):
+    return () if c.get("u53") else (DTYPES[name],)
+
+
 def operands(c):
     lead = (c["B"],) if c["B"] else ()
-    x = mirrored(synthetic(c["xseed"], (*lead, c["M"], c["K"]), c["xexp"], DTYPES[c["indtype"]]), odd=False)
-    w = mirrored(synthetic(c["wseed"], (*lead, c["N"], c["K"]), c["wexp"], DTYPES[c.get("wdtype", c["indtype"])]), odd=True)
+    if c.get("u53"):
+        make, x, w = uniform53, *(uniform53(c[k], (*lead, c[n], c["K"]), 0) for k, n in (("xseed", "M"), ("wseed", "N")))
+    else:
+        make = synthetic
+        x = mirrored(synthetic(c["xseed"], (*lead, c["M"], c["K"]), c["xexp"], DTYPES[c["indtype"]]), odd=False)
+        w = mirrored(synthetic(c["wseed"], (*lead, c["N"], c["K"]), c["wexp"], DTYPES[c.get("wdtype", c["indtype"])]), odd=True)
     more = {}
     if c["tag"].endswith("_at"):
         x = x.t().contiguous().t()
     if c["tag"].endswith("_nn"):
         w = w.transpose(-1, -2).contiguous()
     if "bias" in c:
-        more["bias"] = synthetic(c["bias"][0], (c["N"],), c["bias"][1], DTYPES[c["indtype"]])
+        more["bias"] = make(c["bias"][0], (c["N"],), c["bias"][1], *dtype_of(c, c["indtype"]))
     if "cmat" in c:
-        more["c"] = synthetic(c["cmat"][0], (*lead, c["M"], c["N"]), c["cmat"][1], DTYPES[c.get("cdt", c["indtype"])])
+        more["c"] = make(c["cmat"][0], (*lead, c["M"], c["N"]), c["cmat"][1], *dtype_of(c, c.get("cdt", c["indtype"])))
     if "sa" in c:
         shapes = ((c["M"], 1), (1, c["N"])) if c["rowwise"] else ((1,), (1,))
         more["scales"] = [synthetic(seed, shape, -3, torch.float32, plus=1.0)
@@ -245,8 +299,8 @@ def run(c, x, w, more):
     torch.backends.cuda.matmul.allow_fp16_accumulation = bool(c.get("acc16"))
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = not c.get("noreduced")
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = not c.get("noreduced")
-    if tag == "gelu":
-        return torch._addmm_activation(more["bias"], x, w.t(), use_gelu=True)
+    if tag in ("gelu", "tf32_gelu", "relu"):
+        return torch._addmm_activation(more["bias"], x, w.t(), use_gelu=tag != "relu")
     if tag == "f32out":
         return torch.mm(x, w.t(), out_dtype=torch.float32)
     if tag == "addmm_f32":
@@ -258,11 +312,11 @@ def run(c, x, w, more):
     if tag == "scaled":
         return torch._scaled_mm(x, w.t(), scale_a=more["scales"][0], scale_b=more["scales"][1],
                                 out_dtype=DTYPES[c["outdtype"]], use_fast_accum=c["fast"])
-    if tag == "baddbmm":
+    if tag.endswith("baddbmm"):
         return torch.baddbmm(more["c"], x, w.transpose(1, 2), alpha=c["alpha"], beta=c["beta"])
-    if tag == "addmm_c":
+    if tag == "addmm_c" or tag.endswith("_addmm"):
         return torch.addmm(more["c"], x, w.t(), alpha=c["alpha"], beta=c["beta"])
-    if tag == "bmm":
+    if tag == "bmm" or tag == "fp64_bmm":
         return torch.bmm(x, w.transpose(1, 2))
     if tag.endswith("_nn"):
         return torch.matmul(x, w)
@@ -310,9 +364,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("name")
-    parser.add_argument("which", choices=["ktail", "sweep", "blind", "gemv", "shapes"])
+    parser.add_argument("which", choices=["ktail", "sweep", "blind", "epilogues", "gemv", "shapes"])
     parser.add_argument("--count", type=int, default=900)
-    parser.add_argument("--seed", type=int, default=1, help="of the case list of blind and gemv")
+    parser.add_argument("--seed", type=int, default=1, help="of the case list of blind, epilogues and gemv")
     parser.add_argument("--only", type=int)
     parser.add_argument("--shape", type=int, nargs=3, action="append", default=[], metavar=("M", "N", "K"))
     parser.add_argument("--dtype", choices=["bf16", "fp16"], default="bf16", help="of the products named by --shape")
@@ -327,6 +381,7 @@ def main():
             cases = [bias(c) for c in cases]
     else:
         lists = {"ktail": ktail_cases, "sweep": lambda: sweep_cases(args.count), "blind": lambda: blind_cases(args.count, args.seed),
+                 "epilogues": lambda: epilogue_cases(args.count, args.seed),
                  "gemv": lambda: gemv_cases(args.count, args.seed)}
         cases = lists[args.which]()[:args.only]
     entries, samples = [], {}

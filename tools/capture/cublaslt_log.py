@@ -38,5 +38,6 @@ def split_k(entries):
 
 
 def log_line(entry):
-    """The recorded fields as cuBLASLt prints them: what a manifest op's "cublaslt" holds."""
-    return f"[{entry['fn']}] computeDesc=[{entry['desc'].strip()}] algo=[{entry['algo'].strip()}]"
+    """The recorded fields as cuBLASLt prints them: what a manifest op's "cublaslt" holds. The workspace matters for segments only."""
+    workspace = f" workSpaceSizeInBytes={entry['ws']}" if "numSplitsK=-1" in entry["algo"] and entry.get("ws") else ""
+    return f"[{entry['fn']}] computeDesc=[{entry['desc'].strip()}] algo=[{entry['algo'].strip()}]{workspace}"

@@ -9,7 +9,7 @@ from cublaslt_log import log_line
 
 
 def synthetic(seed, exp2, dtype, shape, **more):
-    return {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
+    return {"synthetic": more.pop("generator", "splitmix64-ih4"), "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape, **more}
 
 
 UNDESCRIBED = ("gelu_acc",)  # no capture says what its inputs are
@@ -70,7 +70,8 @@ def product(c, stored, values, full_below):
     hash of the whole output is expected, where it was recorded, else the samples."""
     name, m, n, k = c["key"], c["M"], c["N"], c["K"]
     lead = [c["B"]] if c["B"] else []
-    mirror = {"x": {}, "w": {}} if c.get("plain") else {"x": {"mirror": "even"}, "w": {"mirror": "odd"}}
+    full = {"generator": "splitmix64-u53"} if c.get("u53") else {}
+    mirror = {"x": full, "w": full} if c.get("plain") or full else {"x": {"mirror": "even"}, "w": {"mirror": "odd"}}
     # `_nn` and `_at` cases multiply by a transposed copy: the same sums.
     tensors = {
         name + ".x": synthetic(c["xseed"], c["xexp"], c["indtype"], [*lead, m, k], **mirror["x"]),
@@ -83,10 +84,10 @@ def product(c, stored, values, full_below):
     if c["ltlog"]:
         op["cublaslt"] = log_line(c["ltlog"][-1])
     if "bias" in c:
-        tensors[name + ".b"] = synthetic(*c["bias"], c["indtype"], [n])
+        tensors[name + ".b"] = synthetic(*c["bias"], c["indtype"], [n], **full)
         op["in"]["bias"] = name + ".b"
     if "cmat" in c:
-        tensors[name + ".c"] = synthetic(*c["cmat"], c.get("cdt", c["indtype"]), [*lead, m, n])
+        tensors[name + ".c"] = synthetic(*c["cmat"], c.get("cdt", c["indtype"]), [*lead, m, n], **full)
         op["in"]["c"] = name + ".c"
         op["params"].update(alpha=c["alpha"], beta=c["beta"])
     if c["indtype"] in ("e4m3", "e5m2"):
@@ -95,7 +96,8 @@ def product(c, stored, values, full_below):
             one = scale(seed, extent if c.get("rowwise") else 1, c.get("plain"))
             tensors[f"{name}.{key}"] = one if isinstance(one, dict) else values(f"{name}.{key}", *one)
             op["in"][key] = f"{name}.{key}"
-    if "sha256_full" in c and (c.get("full") or max(c["B"], 1) * m * n * k < full_below):
+    shares_tiles = any("_segment_k_on_" in kernel[0] for kernel in kernels)  # few of them: samples may meet none
+    if "sha256_full" in c and (c.get("full") or shares_tiles or max(c["B"], 1) * m * n * k < full_below):
         op["expect"] = {"sha256": c["sha256_full"]}
     else:
         tensors[name + ".y"] = stored(name)

@@ -6,6 +6,7 @@ splitmix64 finaliser; n is the sum of the four signed 16-bit fields of z; the va
 float32, plus an optional constant added in float32, rounded to the dtype (nearest even).
 """
 import hashlib
+import math
 
 import torch
 from safetensors.torch import save_file
@@ -30,12 +31,16 @@ def _shift_right(z, bits):
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _chunk(seed, first, count, device):
+def _splitmix64(seed, first, count, device):
     i = torch.arange(first + 1, first + 1 + count, dtype=torch.int64, device=device)
     z = i * _signed(0x9E3779B97F4A7C15) + _signed(seed % (1 << 64))
     z = (z ^ _shift_right(z, 30)) * _signed(0xBF58476D1CE4E5B9)
     z = (z ^ _shift_right(z, 27)) * _signed(0x94D049BB133111EB)
-    z = z ^ _shift_right(z, 31)
+    return z ^ _shift_right(z, 31)
+
+
+def _chunk(seed, first, count, device):
+    z = _splitmix64(seed, first, count, device)
     n = (z >> 48) + (z << 16 >> 48) + (z << 32 >> 48) + (z << 48 >> 48)
     return n.to(torch.float32)
 
@@ -52,6 +57,12 @@ def synthetic(seed, shape, exp2, dtype=torch.bfloat16, plus=0.0, device="cuda"):
             value = value + plus
         out[first:first + n] = value.to(dtype)
     return out.view(shape)
+
+
+def uniform53(seed, shape, exp2, device="cuda"):
+    """FP64 inputs of full length ("splitmix64-u53"): the upper 53 bits of z, signed, times 2^(exp2-52)."""
+    z = _splitmix64(seed, 0, math.prod(shape), device)
+    return ((z >> 11).to(torch.float64) * 2.0 ** (exp2 - 52)).view(shape)
 
 
 def mirrored(tensor, odd):
