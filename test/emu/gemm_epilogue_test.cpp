@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <limits>
 
 #include "arch/fp32.hpp"
 #include "formats/convert.hpp"
@@ -35,8 +36,8 @@ std::uint64_t one(const GemmEpilogue& epilogue, const std::vector<float>& parts,
 GemmEpilogue with_c(float c, float alpha, float beta, std::vector<Order> orders) {
     GemmEpilogue out;
     out.addend = Addend(vector(fp32, {c}, {1, 1}), 1, 1, 1);
-    out.alpha = bits(alpha);
-    out.beta = bits(beta);
+    out.alpha = static_cast<double>(alpha);
+    out.beta = static_cast<double>(beta);
     out.orders = std::move(orders);
     return out;
 }
@@ -94,21 +95,67 @@ TEST_CASE("epilogue: scales multiply in their order, tensor-wise and per row and
     CHECK(one(epilogue, {1.7F}) == f32::mul(f32::mul(bits(1.7F), bits(1.3F)), bits(1.1F)));
 }
 
-TEST_CASE("epilogue: GELU of the biased accumulator") {
+TEST_CASE("epilogue: GELU of the biased accumulator, in the kernel and after it") {
     GemmEpilogue epilogue;
     const Mufu& unit = mufu(find_gpu("h200"));
     epilogue.gelu = &unit;
     epilogue.addend = Addend(vector(fp32, {0.5F}, {1}), 1, 1, 1);
     epilogue.bias = RecipeBias::Add::accumulator;
-    const std::uint32_t x = bits(1.25F), u = f32::mul(x, f32::fma(f32::mul(x, 0x3D12227E), x, 0x3F4C422A));
-    CHECK(one(epilogue, {0.75F}) == f32::fma(bits(0.625F), unit.tanh(u), bits(0.625F)));
-    CHECK(std::bit_cast<float>(static_cast<std::uint32_t>(one(epilogue, {-0.5F}))) == 0.0F);
+    const std::uint32_t x = bits(1.25F), half = bits(0.625F), one_ = bits(1);
+    const std::uint32_t after = f32::mul(f32::mul(x, 0x3F4C422A), f32::fma(f32::mul(x, 0x3D372713), x, one_));
+    CHECK(one(epilogue, {0.75F}) == f32::mul(half, f32::add(one_, unit.tanh(after))));
+    CHECK(one(epilogue, {-10.5F}) == 0x80000000U);  // -5·(1 + -1)
+    epilogue.gelu_in_kernel = true;
+    const std::uint32_t own = f32::mul(x, f32::fma(f32::mul(x, 0x3D12227E), x, 0x3F4C422A));
+    CHECK(one(epilogue, {0.75F}) == f32::fma(half, unit.tanh(own), half));
+    CHECK(one(epilogue, {-10.5F}) == 0);
+}
+
+TEST_CASE("epilogue: RELU, and what it does to a NaN is not known") {
+    GemmEpilogue epilogue;
+    epilogue.relu = true;
+    epilogue.addend = Addend(vector(fp32, {0.5F}, {1}), 1, 1, 1);
+    epilogue.bias = RecipeBias::Add::accumulator;
+    CHECK_FALSE(epilogue.empty());
+    CHECK(one(epilogue, {-2}) == 0);
+    CHECK(one(epilogue, {2}) == bits(2.5F));
+    CHECK_THROWS_AS(one(epilogue, {std::numeric_limits<float>::quiet_NaN()}), NotModelled);
+}
+
+TEST_CASE("epilogue: alpha multiplies every part of a serial reduction, each sum is rounded") {
+    const auto as_bf16 = [](std::uint32_t x) { return static_cast<std::uint32_t>(convert(bf16, fp32, convert(fp32, bf16, x))); };
+    const std::uint32_t alpha = bits(1.3F), beta = bits(0.7F), c = bits(0.011F), p = bits(1.2345F), q = bits(0.00777F);
+    const std::uint32_t first_alpha = as_bf16(f32::fma(alpha, p, f32::mul(beta, c))), first_beta = as_bf16(f32::fma(beta, c, f32::mul(alpha, p)));
+    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_alpha}), {1.2345F, 0.00777F}, bf16) == convert(fp32, bf16, f32::fma(alpha, q, first_alpha)));
+    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_beta}), {1.2345F, 0.00777F}, bf16) == convert(fp32, bf16, f32::add(first_beta, f32::mul(alpha, q))));
+    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_alpha}), {1.2345F}) == f32::fma(alpha, p, f32::mul(beta, c)));  // one part
+}
+
+TEST_CASE("epilogue: FP16 and FP64 kernels compute in their own format") {
+    GemmEpilogue half = with_c(0.3F, 1.3F, 0.7F, {Order::fma_alpha});
+    half.math = fp16;
+    const auto f16 = [](double x) { return convert(fp64, fp16, std::bit_cast<std::uint64_t>(x)); };
+    const auto wide = [](std::uint64_t x) { return std::bit_cast<double>(convert(fp16, fp64, x)); };
+    const double alpha = wide(f16(1.3)), beta = wide(f16(0.7)), c = wide(f16(0.3)), acc = 1.5;
+    CHECK(one(half, {1.5F}, fp16) == f16(alpha * acc + wide(f16(beta * c))));  // exact in double, then one rounding
+    half.orders = {Order::fma_beta};
+    CHECK(one(half, {1.5F}, fp16) == f16(beta * c + wide(f16(alpha * acc))));
+
+    GemmEpilogue wide64 = with_c(0.3F, 0, 0, {Order::fma_alpha});
+    wide64.alpha = 1.3;
+    wide64.beta = 0.7;
+    wide64.math = fp64;
+    const auto code = [](double x) { return std::bit_cast<std::uint64_t>(x); };
+    const std::uint64_t c64 = code(static_cast<double>(0.3F)), acc64 = code(1.5);
+    CHECK(one(wide64, {1.5F}, fp64) == f64::fma(code(1.3), acc64, f64::mul(code(0.7), c64)));
+    wide64.orders = {Order::fma_beta};
+    CHECK(one(wide64, {1.5F}, fp64) == f64::fma(code(0.7), c64, f64::mul(code(1.3), acc64)));
 }
 
 TEST_CASE("epilogue: an addend is broadcast as torch does") {
     const Tensor full = vector(fp32, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {2, 2, 3});
     const auto value = [](const Addend& a, std::int64_t entry, std::int64_t row, std::int64_t col) {
-        return std::bit_cast<float>(a.at(entry, row, col));
+        return std::bit_cast<float>(static_cast<std::uint32_t>(a.at(entry, row, col)));
     };
     CHECK(value(Addend(full, 2, 2, 3), 1, 0, 2) == 8);
     CHECK(value(Addend(full.reshape({4, 3}), 1, 4, 3), 0, 3, 1) == 10);

@@ -184,7 +184,8 @@ TEST_CASE("products: TF32 kernels round FP32 operands to nearest even first") {
 
 TEST_CASE("products: the tiles of a partial round have their own order, wherever they are asked for") {
     const Tensor x = random(1, {20, 128}, fp32), w = random(2, {24, 128}, fp32);
-    const std::string params = R"({"ctas": 6, "tile_m": 8, "tile_n": 8, "tile_k": 32, "cluster_m": 3, "swizzle": 0})";
+    const std::string params =
+        R"({"ctas": 6, "tile_m": 8, "tile_n": 8, "tile_k": 32, "cluster_m": 3, "cluster_n": 1, "swizzle": 0, "along_k": 1, "workspace": 1700})";
     const OpRequest all = request("linear", {{"x", x}, {"w", w}}, params, "cublas.xmma_sm90_segments");
     const Tensor y = run(all), single = run(request("linear", {{"x", x}, {"w", w}}, "{}", "cublas.xmma_sm90"));
     std::int64_t differing = 0;
@@ -216,7 +217,7 @@ TEST_CASE("products: malformed requests are refused") {
                Catch::Matchers::Contains("batches differ"));
     CHECK_THAT(failure(request("mm", {{"a", Tensor(bf16, {4, 0})}, {"b", Tensor(bf16, {0, 6})}})),
                Catch::Matchers::Contains("K is 0"));
-    CHECK_THAT(failure(request("linear", {{"x", a}, {"w", random(2, {6, 40})}}, R"({"epilogue": "relu"})")),
-               Catch::Matchers::Contains("none or gelu"));
+    CHECK_THAT(failure(request("linear", {{"x", a}, {"w", random(2, {6, 40})}}, R"({"epilogue": "tanh"})")),
+               Catch::Matchers::Contains("none, gelu or relu"));
     CHECK_THROWS_AS(run(request("linear", {{"x", a}, {"w", random(2, {6, 40})}, {"c", c}, {"bias", c}})), NotModelled);
 }

@@ -32,7 +32,8 @@ TEST_CASE("cublaslt log: a whole line, its fields alone and the attributes' spel
                                   {"numSplitsK", "16"},
                                   {"computeType", "COMPUTE_32F"},
                                   {"scaleType", "R_32F"},
-                                  {"transa", "OP_T"}});
+                                  {"transa", "OP_T"},
+                                  {"workSpaceSizeInBytes", "150528"}});
     CublasLtFields algorithm =
         parse_cublaslt_log("algoId=23 tile=TILE_32x32 stages=STAGES_64x2 reductionScheme=OUTPUT_TYPE numSplitsK=16");
     CHECK(algorithm.size() == 5);
@@ -55,12 +56,23 @@ TEST_CASE("cublaslt log: what is not a line of it is refused") {
     CHECK(parse_cublaslt_log("algoId=23 algoId=23").size() == 1);
 }
 
+TEST_CASE("cublaslt log: the workspace stands outside of the lists") {
+    const CublasLtFields fields =
+        parse_cublaslt_log("[cublasLtSSSMatmul] computeDesc=[computeType=COMPUTE_32F] algo=[algoId=43] workSpace=0x7f01 workSpaceSizeInBytes=3146083 stream=0x0");
+    CHECK(fields.at("workSpaceSizeInBytes") == "3146083");
+    CHECK(parse_cublaslt_log("[cublasLtMatmul] algo=[algoId=43] workSpaceSizeInBytes=7").at("workSpaceSizeInBytes") == "7");
+    CHECK_FALSE(parse_cublaslt_log("[cublasLtMatmul] algo=[algoId=43] outOfworkSpaceSizeInBytes=7").contains("workSpaceSizeInBytes"));
+}
+
 TEST_CASE("cublaslt log: the epilogue is read from the data") {
     const auto epilogue = [](const std::string& more) { return log_epilogue(parse_cublaslt_log("algoId=66" + more)); };
     CHECK_FALSE(epilogue("").bias);
     CHECK(epilogue(" epilogue=EPILOGUE_BIAS").bias);
     CHECK_FALSE(epilogue(" epilogue=EPILOGUE_BIAS").gelu);
     CHECK(epilogue(" epilogue=EPILOGUE_GELU_BIAS").gelu);
+    CHECK(epilogue(" epilogue=EPILOGUE_RELU_BIAS").relu);
+    CHECK_FALSE(epilogue(" epilogue=EPILOGUE_RELU_BIAS").gelu);
+    CHECK_THROWS_AS(epilogue(" epilogue=EPILOGUE_GELU"), NotModelled);
     CHECK_THROWS_AS(epilogue(" epilogue=EPILOGUE_RELU"), NotModelled);
 }
 

@@ -99,6 +99,25 @@ TEST_CASE("synthetic: mirrored rows") {
     }
 }
 
+TEST_CASE("synthetic: 53 random bits, known codes and every format") {
+    const SyntheticSpec spec{.generator = Generator::u53, .seed = 2005, .format = fp64, .shape = {3, 5}};
+    const Tensor t = synthetic(spec);
+    CHECK(t.get(0) == 0xBFE7C953F1E2AF48U);
+    CHECK(t.get(1) == 0xBFE28A70AA1C272EU);
+    CHECK(t.get(2) == 0x3FD7C7C00CD73E20U);
+    CHECK(t.get(14) == 0xBFE97EFD78A9AD4CU);
+    SyntheticSpec narrow = spec;
+    narrow.format = bf16;
+    narrow.exp2 = 3;
+    for (std::int64_t i = 0; i < t.size(); ++i)
+        CHECK(synthetic(narrow).get(i) == convert(fp64, bf16, t.get(i) + (std::uint64_t{3} << 52)));
+    const std::vector<std::int64_t> rows{2, 0};
+    CHECK(synthetic_rows(spec, rows).get(4) == t.get(14));
+    SyntheticSpec large = spec;
+    large.shape = {300, 1000};
+    CHECK(synthetic(large).get(14) == t.get(14));
+}
+
 TEST_CASE("synthetic: empty tensors, scalars and refused specifications") {
     CHECK(synthetic({.shape = {0, 5}}).size() == 0);
     CHECK(synthetic({.shape = {5, 0}}).size() == 0);
