@@ -1,6 +1,6 @@
 """Captures products of cuBLASLt's CUDA-core algorithms, each algorithm and option forced instead of chosen by the library.
 
-    python3 capture_forced.py OUT_DIR NAME [--each N] [--seed S]
+    python3 capture_forced.py OUT_DIR NAME [--each N] [--seed S] [--fp64]
     python3 make_manifests.py gemm OUT_DIR/NAME.json OUT_DIR/NAME.manifest.json
 
 Inputs, tags and entries are those of capture_gemm.py (`forced_nn`: w transposed in memory, `forced_at`: x), with the hash of
@@ -37,8 +37,8 @@ def vector_case(rng, blocked):
     return shape, B
 
 
-def forced(rng, algorithm, option, shape, B, split):
-    kind, out = rng.choice(TYPES)
+def forced(rng, types, algorithm, option, shape, B, split):
+    kind, out = rng.choice(types)
     M, N, K = shape
     across = rng.random() < 0.5
     tag = "forced" if not across else "forced_at" if N == 1 else "forced_nn"
@@ -46,9 +46,11 @@ def forced(rng, algorithm, option, shape, B, split):
     c["wseed"] += 13 * M + option
     if split:
         c["split_k"] = rng.choice([rng.randrange(2, 13), rng.randrange(2, 265)])
-    if K == 1 or rng.random() < 0.3:
+    if kind == "fp64":
+        c.update(xexp=0, wexp=0, u53=1)
+    elif K == 1 or rng.random() < 0.3:
         c["plain"] = 1
-    if kind != "fp16" and rng.random() < 0.2:  # subnormal products; products that round to zeros of their sign
+    if kind not in ("fp16", "fp64") and rng.random() < 0.2:  # subnormal products; products that round to zeros of their sign
         c["xexp"], c["wexp"] = rng.choice([(-70, -73), (-76, -76)])
     more = rng.random()
     if more < 0.4 if algorithm == OUTER or option < FIRST_GEMVX else more < 0.2:
@@ -61,21 +63,23 @@ def forced(rng, algorithm, option, shape, B, split):
     return c
 
 
-def cases(each, seed):
+def cases(each, seed, fp64):
     rng = random.Random(seed)
+    types = [("fp64", "fp64")] if fp64 else TYPES
     out = []
     for option in range(116):
         for _ in range(each * (12 if option == BLOCKED else 2 if option < FIRST_GEMVX else 1)):
-            out.append(forced(rng, GEMV, option, *vector_case(rng, option == BLOCKED), rng.random() < 0.2))
+            out.append(forced(rng, types, GEMV, option, *vector_case(rng, option == BLOCKED), rng.random() < 0.2))
     for _ in range(each * 8):
-        out.append(forced(rng, DOT, 0, *vector_case(rng, False), True))
-        out.append(forced(rng, GEMM_SN, rng.randrange(2), (rng.randrange(2, 17), rng.randrange(1, 500), rng.randrange(2, 3000)), 0, False))
-        out.append(forced(rng, MAGMA, 0, (rng.randrange(1, 70), rng.randrange(1, 70), rng.randrange(2, 2000)), 0, False))
+        out.append(forced(rng, types, DOT, 0, *vector_case(rng, False), True))
+        out.append(forced(rng, types, GEMM_SN, rng.randrange(2), (rng.randrange(2, 17), rng.randrange(1, 500), rng.randrange(2, 3000)), 0, False))
+        out.append(forced(rng, types, MAGMA, 0, (rng.randrange(1, 70), rng.randrange(1, 70), rng.randrange(2, 2000)), 0, False))
     for _ in range(each * 6):
-        out.append(forced(rng, OUTER, rng.randrange(2), (rng.randrange(1, 200), rng.randrange(1, 200), 1), 0, False))
+        out.append(forced(rng, types, OUTER, rng.randrange(2), (rng.randrange(1, 200), rng.randrange(1, 200), 1), 0, False))
     for _ in range(each * 8):
-        kind = rng.choice(["bf16", "fp16", "fp32"])
-        out.append(case("dot", 1, 1, max(2, extent(rng, 30000)) * rng.choice([1, 1, 40]), kind, outdtype=kind))
+        kind = rng.choice(sorted({kind for kind, _ in types}))
+        more = dict(xexp=0, wexp=0, u53=1) if fp64 else {}
+        out.append(dict(case("dot", 1, 1, max(2, extent(rng, 30000)) * rng.choice([1, 1, 40]), kind, outdtype=kind), **more))
     return out
 
 
@@ -137,10 +141,11 @@ def main():
     parser.add_argument("name")
     parser.add_argument("--each", type=int, default=5, help="cases of an option")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fp64", action="store_true", help="FP64 instead of all other types, inputs of 53 random bits")
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     self_check()
-    lt, todo, entries = Lt(), cases(args.each, args.seed), []
+    lt, todo, entries = Lt(), cases(args.each, args.seed, args.fp64), []
     for first in range(0, len(todo), 200):
         entries += capture(lt, todo[first:first + 200])
         print(args.name, len(entries), "ran of", first + 200, flush=True)

@@ -7,8 +7,8 @@ import ctypes
 
 import torch
 
-TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}
-COMPUTE_32F, REAL_32F = 68, 0
+TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14}
+COMPUTE_32F, REAL_32F, COMPUTE_64F, REAL_64F = 68, 0, 70, 1
 SCHEMES = {"NONE": 0, "INPLACE": 1, "COMPUTE_TYPE": 2, "OUTPUT_TYPE": 4}
 EPILOGUES = {"": 1, "bias": 4, "gelu": 32, "gelu_bias": 36}
 WORKSPACE = 256 << 20
@@ -21,6 +21,11 @@ class _Algorithm(ctypes.Structure):
 class _Result(ctypes.Structure):
     _fields_ = [("algo", _Algorithm), ("workspace", ctypes.c_size_t), ("state", ctypes.c_int), ("waves", ctypes.c_float),
                 ("reserved", ctypes.c_int * 4)]
+
+
+def arithmetic(dtype):
+    """The compute type and the type of alpha and beta."""
+    return (COMPUTE_64F, REAL_64F) if dtype == torch.float64 else (COMPUTE_32F, REAL_32F)
 
 
 class Refused(Exception):
@@ -43,14 +48,14 @@ class Lt:
     def algorithms(self, in_type, out_type):
         ids, count = (ctypes.c_int * 512)(), ctypes.c_int()
         a, d = TYPES[in_type], TYPES[out_type]
-        self._must(self.lib.cublasLtMatmulAlgoGetIds(self.handle, COMPUTE_32F, REAL_32F, a, a, d, d, 512, ids, ctypes.byref(count)))
+        self._must(self.lib.cublasLtMatmulAlgoGetIds(self.handle, *arithmetic(in_type), a, a, d, d, 512, ids, ctypes.byref(count)))
         return list(ids[:count.value])
 
     def algorithm(self, in_type, out_type, number, **config):
         """config: tile, stages, split_k, reduction, swizzle, custom_option."""
         algo = _Algorithm()
         a, d = TYPES[in_type], TYPES[out_type]
-        self._must(self.lib.cublasLtMatmulAlgoInit(self.handle, COMPUTE_32F, REAL_32F, a, a, d, d, number, ctypes.byref(algo)))
+        self._must(self.lib.cublasLtMatmulAlgoInit(self.handle, *arithmetic(in_type), a, a, d, d, number, ctypes.byref(algo)))
         keys = {"tile": 1, "split_k": 2, "reduction": 3, "swizzle": 4, "custom_option": 5, "stages": 6}
         for name, value in config.items():
             number = ctypes.c_uint32(SCHEMES[value] if name == "reduction" else value)
@@ -74,7 +79,7 @@ class _Problem:
         self.lt, self.x, self.w, self.out, self.keep, self.made = lt, x, w, out, bias, []
         lib = lt.lib
         self.desc = ctypes.c_void_p()
-        lt._must(lib.cublasLtMatmulDescCreate(ctypes.byref(self.desc), COMPUTE_32F, REAL_32F))
+        lt._must(lib.cublasLtMatmulDescCreate(ctypes.byref(self.desc), *arithmetic(x.dtype)))
         settings = [(3, ctypes.c_int32(int(trans_w))), (4, ctypes.c_int32(int(trans_x))), (7, ctypes.c_int32(EPILOGUES[epilogue]))]
         if bias is not None:
             settings.append((8, ctypes.c_void_p(bias.data_ptr())))
@@ -103,7 +108,8 @@ class _Problem:
         if not self.check(algo):
             raise Refused("cublasLtMatmulAlgoCheck")
         a, b, d = self.layouts
-        one, zero = ctypes.c_float(alpha), ctypes.c_float(beta)
+        scalar = ctypes.c_double if self.x.dtype == torch.float64 else ctypes.c_float
+        one, zero = scalar(alpha), scalar(beta)
         c = self.out if c is None else c
         self.lt._must(self.lt.lib.cublasLtMatmul(
             self.lt.handle, self.desc, ctypes.byref(one), ctypes.c_void_p(self.w.data_ptr()), a, ctypes.c_void_p(self.x.data_ptr()), b,
