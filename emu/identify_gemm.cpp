@@ -204,14 +204,28 @@ private:
         for (const auto& [name, value] : options_.fixed)
             if (recipe.find_param(name) == nullptr) return;
         const int element_bits = x_->format().storage_bits();
-        // What does not touch the order: the instruction, and what only says how a bias is added.
+        // What does not touch the order: the instruction, and what only says how an addend enters or which GELU follows.
         const auto shapes = [&](const RecipeParam& param) {
             const auto decides = [&](const RecipeValues& when) { return when.contains(param.name); };
-            const bool in_layers = std::any_of(
-                recipe.layers.begin(), recipe.layers.end(), [&](const RecipeLayer& l) { return decides(l.when); });
-            const bool in_bias = std::any_of(
-                recipe.bias.begin(), recipe.bias.end(), [&](const RecipeBias& bias) { return decides(bias.when); });
-            return param.name != "instruction_k" && (in_layers || !in_bias);
+            const bool in_layers = std::any_of(recipe.layers.begin(), recipe.layers.end(), [&](const RecipeLayer& layer) {
+                return decides(layer.when) || layer.parts == param.name || layer.size == param.name || layer.buffers == param.name;
+            });
+            const bool in_epilogue =
+                std::any_of(recipe.bias.begin(), recipe.bias.end(), [&](const RecipeBias& bias) { return decides(bias.when); }) ||
+                std::any_of(recipe.addend.begin(), recipe.addend.end(), [&](const RecipeAddend& addend) { return decides(addend.when); }) ||
+                std::any_of(recipe.gelu.begin(), recipe.gelu.end(), decides) ||
+                std::any_of(recipe.gelu_in_kernel.begin(), recipe.gelu_in_kernel.end(), decides);
+            return param.name != "instruction_k" && (in_layers || !in_epilogue);
+        };
+        const bool has_epilogue = request_.in.contains("bias") || request_.in.contains("c");
+        // The launch of a kernel with segments, which decides what its tiles share, is taken as given.
+        const auto of_launch = [&](const RecipeParam& param) {
+            if (!recipe.segments || options_.fixed.contains(param.name)) return false;
+            const RecipeSegments& names = *recipe.segments;
+            for (const std::string* name : {&names.parts, &names.tile_m, &names.tile_n, &names.ctas, &names.cluster_m, &names.cluster_n,
+                                            &names.swizzle, &names.along_k, &names.workspace})
+                if (*name == param.name) return true;
+            return false;
         };
         std::vector<const RecipeParam*> shape_params, other_params;
         std::vector<Values> shape_values, other_values;
@@ -222,9 +236,12 @@ private:
         };
         for (const RecipeParam& param : recipe.params) {
             if (follows(param)) continue;
-            const bool shaping = shapes(param);
+            const bool shaping = shapes(param), given = of_launch(param);
+            if (given && !param.fallback) return;
+            Values values = given ? Values{*param.fallback} : values_of(recipe, param, options_, element_bits);
+            if (!shaping && !has_epilogue && param.name != "instruction_k") values.resize(1);
             (shaping ? shape_params : other_params).push_back(&param);
-            (shaping ? shape_values : other_values).push_back(values_of(recipe, param, options_, element_bits));
+            (shaping ? shape_values : other_values).push_back(std::move(values));
         }
         std::vector<RecipeValues> distinct;
         std::set<std::string> seen;
@@ -258,7 +275,9 @@ private:
         const RecipeAddend* addend = find_addend(*kernel.recipe, kernel.values);
         if (addend == nullptr) return std::nullopt;
         constexpr const char* words[] = {"fma(alpha, acc, beta*c)", "fma(beta, c, alpha*acc)", "alpha*acc + beta*c", "round(alpha*acc) + c",
-                                         "c in the first part", "beta*c before the parts", "alpha*x in the sum", "alpha times the vector in the sum", "the sum from beta*c with alpha*w"};
+                                         "c in the first part", "beta*c + alpha*(first part), then fma(alpha, part, sum)",
+                                         "fma(beta, c, alpha*(first part)), then sum + alpha*part", "beta*c before the parts",
+                                         "alpha*x in the sum", "alpha times the vector in the sum", "the sum from beta*c with alpha*w"};
         std::string out;
         for (const RecipeAddend::Order order : addend->orders) out += (out.empty() ? ", " : " or ") + std::string(words[static_cast<std::size_t>(order)]);
         return out;

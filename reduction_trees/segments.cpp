@@ -1,6 +1,6 @@
-// Which output tiles of a persistent kernel are shared by several CTAs, and by how many. Sources: probes of 1,501
-// configurations (+B and −B in neighbouring tiles of k show where a sum is cut and which parts meet first), 752 of them cut by
-// cut; testdata/h200/gemm.
+// Which output tiles of a persistent kernel are shared by several CTAs, and by how many. Sources: tools/capture/probe_segments.py
+// (+B and −B in neighbouring tiles of k show where a sum is cut and which parts meet first): rules found on 1,501
+// configurations and then equal, tile by tile, on all of 277 others that are modelled; testdata/h200/gemm.
 
 #include <algorithm>
 
@@ -31,16 +31,6 @@ struct ClusterGrid {
         throw NotModelled("kernel " + recipe.name + ": " + what + " is not modelled");
     }
 
-    /// Clusters of CTAs per tile where all tiles are shared. Probes of kernels with an operand along n did not always follow
-    /// the clusters, so there the tiles must say the same.
-    std::int64_t sharers_of_all() const {
-        const std::int64_t count = at_once() / (down() * across());
-        const std::int64_t tiles = ceil_div(m, param(names().tile_m)) * ceil_div(n, param(names().tile_n));
-        if (param(names().along_k) == 0 && param(names().ctas) / tiles != count)
-            not_modelled("segments of clusters that reach beyond the output, with an operand along n,");
-        return count;
-    }
-
     /// Clusters of CTAs per cluster of tiles in the last round, from the workspace: nothing else tells how many the library
     /// chose. After the tiles of partial sums come counters and up to 131 bytes of alignment (all 262 probes).
     std::int64_t sharers_of(std::int64_t rest) const {
@@ -59,6 +49,8 @@ struct ClusterGrid {
 std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValues& values, std::int64_t m, std::int64_t n) {
     if (!recipe.segments) return {{{0, m}, {0, n}, values}};
     const ClusterGrid grid{recipe, values, m, n};
+    // Probes of kernels with an operand along n show other partitions than clusters give, even where all tiles fit at once.
+    if (grid.param(grid.names().along_k) == 0) grid.not_modelled("segments with an operand along n");
     const std::int64_t down = grid.down(), across = grid.across(), at_once = grid.at_once();
     if (at_once == 0 || grid.param(grid.names().ctas) % grid.ctas_of_cluster() != 0)
         throw InputError("kernel " + recipe.name + ": a grid of " + std::to_string(grid.param(grid.names().ctas)) +
@@ -66,10 +58,9 @@ std::vector<OutputRegion> output_regions(const Recipe& recipe, const RecipeValue
     RecipeValues shared = values;
     const std::int64_t rest = down * across % at_once, whole = down * across - rest;
     if (whole == 0 || rest == 0) {
-        shared[recipe.segments->parts] = whole == 0 ? grid.sharers_of_all() : 1;
+        shared[recipe.segments->parts] = whole == 0 ? at_once / (down * across) : 1;
         return {{{0, m}, {0, n}, std::move(shared)}};
     }
-    if (grid.param(grid.names().along_k) == 0) grid.not_modelled("a partial round of tiles with an operand along n");
     // Rows of clusters are walked there and back. Wide clusters can be walked by columns, swizzled ones in bands of either.
     if (down > 1 && across > 1 && (grid.param(grid.names().swizzle) != 0 || grid.width() > grid.height()))
         grid.not_modelled("a partial round of " + std::string(grid.width() > grid.height() ? "wide" : "swizzled") + " clusters");
