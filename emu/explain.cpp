@@ -91,10 +91,11 @@ Factors factors(const OpRequest& request, std::int64_t row, std::int64_t col) {
     return out;
 }
 
-/// Whether the kernel multiplies x by alpha before the sum (RecipeAddend::Order::alpha_x).
+/// Whether the kernel multiplies an operand by alpha before the sum.
 bool scales_operand(const OpRequest& request, const GemmKernel& kernel) {
     const RecipeAddend* addend = request.in.contains("c") ? find_addend(*kernel.recipe, kernel.values) : nullptr;
-    return addend != nullptr && std::find(addend->orders.begin(), addend->orders.end(), RecipeAddend::Order::alpha_x) != addend->orders.end();
+    return addend != nullptr &&
+           std::any_of(addend->orders.begin(), addend->orders.end(), [](RecipeAddend::Order order) { return bitreplay::scales_operand(order); });
 }
 
 /// The request under what the caller wants instead. A kernel by name replaces the recorded one and its parameters;

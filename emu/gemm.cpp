@@ -21,7 +21,7 @@ public:
     Value zero() const { return 0; }
 
     Value walk(const Plan& plan, std::int64_t) const {
-        Value acc = 0;
+        Value acc = plan.from_product ? task_.rule.types.d.sign_mask() : 0;  // -0 leaves the first product as it is
         for (const auto& [begin, end] : plan.ranges) acc = chain(begin, end, acc);
         return acc;
     }

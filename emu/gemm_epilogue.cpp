@@ -51,9 +51,11 @@ public:
             case Order::serial_fma_beta: return Math::fma(beta_, c, Math::mul(alpha_, acc));
             case Order::separate: return Math::add(Math::mul(alpha_, acc), Math::mul(beta_, c));
             case Order::rounded: return Math::add(rounded(Math::mul(alpha_, acc)), c);
-            case Order::alpha_x: return Math::fma(beta_, c, acc);
+            case Order::alpha_x:
+            case Order::alpha_vector: return Math::fma(beta_, c, acc);
             case Order::each_part: return rounded(Math::add(Math::mul(beta_, c), Math::mul(alpha_, acc)));
-            case Order::first_part: break;
+            case Order::first_part:
+            case Order::from_c: break;
         }
         return Math::add(acc, c);
     }
@@ -143,7 +145,9 @@ std::uint64_t Addend::at(std::int64_t entry, std::int64_t row, std::int64_t col,
     return convert(values_.format(), format, values_.get(i));
 }
 
-bool GemmEpilogue::scales_x() const noexcept { return !orders.empty() && orders.front() == Order::alpha_x; }
+bool GemmEpilogue::scales_operand() const noexcept { return !orders.empty() && bitreplay::scales_operand(orders.front()); }
+
+bool GemmEpilogue::starts_from_c() const noexcept { return !orders.empty() && orders.front() == Order::from_c; }
 
 bool GemmEpilogue::needs_parts() const noexcept {
     if (bias == RecipeBias::Add::first_part) return true;

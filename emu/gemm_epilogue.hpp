@@ -52,8 +52,10 @@ struct GemmEpilogue {
     Format math = fp32;
 
     bool empty() const noexcept { return row_scale.empty() && addend.empty() && gelu == nullptr && !relu; }
-    /// Whether alpha was to be multiplied into x before the sum.
-    bool scales_x() const noexcept;
+    /// Whether alpha was to be multiplied into an operand before the sum.
+    bool scales_operand() const noexcept;
+    /// Whether beta·c was to be where the sum starts, so that nothing is left of the addend.
+    bool starts_from_c() const noexcept;
     /// Whether the addend enters the first part, so that apply() must be given all parts.
     bool needs_parts() const noexcept;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "emu/fp32_rows.hpp"
+#include "emu/gemm_fma_single.hpp"
 #include "emu/parallel.hpp"
 #include "emu/scratch.hpp"
 #include "emu/simd/fp32_kernels.hpp"
@@ -56,7 +57,7 @@ public:
     Value zero() const { return Value(size()); }
 
     Value walk(const Plan& plan, std::int64_t) const {
-        Value acc = zero();
+        Value acc(size(), plan.from_product ? fp32.sign_mask() : 0);
         for (const auto& [begin, end] : plan.ranges) chain({begin, end, end - begin, end - begin}, acc.data());
         return acc;
     }
@@ -174,6 +175,18 @@ Tensor gemm_fma(const GemmTask& task) {
                       std::span(values.data() + i * depth, static_cast<std::size_t>(depth)));
     });
     Tensor out(fp32, {std::ssize(task.rows), std::ssize(task.cols)});
+    const auto place = [&](std::int64_t i, std::int64_t j) { return swapped ? j * rows + i : i * cols + j; };
+    if (prefers_single(task.plan, rows, rows * cols)) {
+        parallel_for(cols, 1, [&](std::int64_t first, std::int64_t last) {
+            std::vector<std::uint32_t> column(static_cast<std::size_t>(depth));
+            for (std::int64_t j = first; j < last; ++j) {
+                load_fp32(b.matrix, b.vectors[static_cast<std::size_t>(j)] * depth, column);
+                for (std::int64_t i = 0; i < rows; ++i)
+                    out.set(place(i, j), fma_single(*kernels, task.plan, task.result, values.data() + i * depth, column.data()));
+            }
+        });
+        return out;
+    }
     const std::int64_t tile_rows =
         std::clamp<std::int64_t>(partials_in_cache / most_partials(task.plan), 1, largest_tile);
     const std::int64_t width = std::clamp((cols + narrowest - 1) / narrowest * narrowest, narrowest, widest);
@@ -195,7 +208,7 @@ Tensor gemm_fma(const GemmTask& task) {
                 const auto tile = reduce(task.plan, TileSum(*kernels, task.result, operands));
                 for (std::int64_t i = 0; i < count; ++i)
                     for (std::int64_t j = 0; j < used; ++j)
-                        out.set(swapped ? (col + j) * rows + row + i : (row + i) * cols + col + j,
+                        out.set(place(row + i, col + j),
                                 tile[static_cast<std::size_t>(i * width + j)]);
             }
         }

@@ -277,7 +277,7 @@ private:
         constexpr const char* words[] = {"fma(alpha, acc, beta*c)", "fma(beta, c, alpha*acc)", "alpha*acc + beta*c", "round(alpha*acc) + c",
                                          "c in the first part", "beta*c + alpha*(first part), then fma(alpha, part, sum)",
                                          "fma(beta, c, alpha*(first part)), then sum + alpha*part", "beta*c before the parts",
-                                         "alpha*x in the sum"};
+                                         "alpha*x in the sum", "alpha times the vector in the sum", "the sum from beta*c with alpha*w"};
         std::string out;
         for (const RecipeAddend::Order order : addend->orders) out += (out.empty() ? ", " : " or ") + std::string(words[static_cast<std::size_t>(order)]);
         return out;

@@ -26,6 +26,7 @@ std::string to_string(const Plan& plan) {
     std::string out;
     if (plan.kind != Plan::Kind::merge) {
         out = plan.kind == Plan::Kind::walk ? "walk" : "lanes";
+        if (plan.from_product) out += " from product";
         for (const Range& range : plan.ranges) out += " " + std::to_string(range.begin) + ":" + std::to_string(range.end);
         if (plan.kind == Plan::Kind::walk) return out;
         out += " " + std::to_string(plan.lanes.vector) + "x" + std::to_string(plan.lanes.count);

@@ -50,6 +50,7 @@ struct Plan {
     std::vector<Plan> parts;
     Merge merge;
     Lanes lanes = {};
+    bool from_product = false;  ///< walk: it starts with the first product instead of adding that to +0: a product of -0 stays
 
     bool operator==(const Plan&) const = default;
 };
@@ -63,7 +64,7 @@ std::int64_t leaves(const Plan& plan) noexcept;
 /// Whether a part of the plan is lanes: only multiply-add chains have those, no tensor core.
 bool has_lanes(const Plan& plan) noexcept;
 
-/// The tree in one line, for people and tests: "walk 0:64 64:128" or "(walk 0:64 + walk 64:128)". Markers: "r(...)" a
+/// The tree in one line, for people and tests: "walk 0:64 64:128", "walk from product 0:1" or "(walk 0:64 + walk 64:128)". Markers: "r(...)" a
 /// part rounded to the result, "+r" a sum rounded to the result, "0 +" a merge that starts at zero; parts are printed in
 /// the order in which they are added. "lanes 0:515 4x32 restart 512, halving 32": 32 lanes of 4 consecutive summands, chains of 512,
 /// then a fold of 32 terms ("serial 8 by 4": of 8 terms, 4 apart).

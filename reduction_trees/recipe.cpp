@@ -26,7 +26,9 @@ public:
     Plan build(std::size_t at, const std::vector<Range>& ranges, std::int64_t extent) const {
         for (; at < recipe_.layers.size(); ++at)
             if (applies(recipe_.layers[at].when, values_)) break;
-        if (at == recipe_.layers.size()) return {.kind = Plan::Kind::walk, .ranges = ranges, .parts = {}, .merge = {}};
+        // Without ranges: a part beyond the end of K, which is +0 in any order.
+        if (ranges.empty() || at == recipe_.layers.size())
+            return {.kind = Plan::Kind::walk, .ranges = ranges, .parts = {}, .merge = {}};
         const RecipeLayer& layer = recipe_.layers[at];
         std::vector<std::vector<Range>> parts;
         switch (layer.kind) {
@@ -138,9 +140,7 @@ private:
     }
 
     Plan lanes(const RecipeLayer& layer, const std::vector<Range>& ranges, std::int64_t extent) const {
-        Plan plan{.kind = Plan::Kind::walk, .ranges = ranges, .parts = {}, .merge = {}};
-        if (ranges.empty()) return plan;  // a part beyond the end of K
-        plan.kind = Plan::Kind::lanes;
+        Plan plan{.kind = Plan::Kind::lanes, .ranges = ranges, .parts = {}, .merge = {}};
         plan.lanes.count = 1;
         for (const RecipeValue& value : layer.lanes) plan.lanes.count *= factor(value);
         plan.lanes.vector = layer.vector ? factor(*layer.vector) : std::min(layer.slice, ceil_div(extent, plan.lanes.count));
@@ -162,12 +162,12 @@ private:
         std::vector<std::vector<Range>> parts;
         for (const auto& [begin, end] : ranges)
             for (std::int64_t k = begin; k < end; k += size) parts.push_back({{k, std::min(k + size, end)}});
-        if (parts.empty()) parts.emplace_back();
         return parts;
     }
 
     Plan walk(const RecipeLayer& layer, const std::vector<Range>& ranges) const {
         Plan plan{.kind = Plan::Kind::walk, .ranges = {}, .parts = {}, .merge = {}};
+        plan.from_product = layer.from_product;
         for (const auto& [begin, end] : ranges) {
             const std::int64_t rest = layer.residue == RecipeLayer::Residue::last ? 0 : (end - begin) % number(values_, layer.size);
             if (rest != 0 && layer.residue == RecipeLayer::Residue::none) not_modelled("a K that the tile does not divide");

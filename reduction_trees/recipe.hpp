@@ -76,6 +76,7 @@ struct RecipeLayer {
     Chunk chunk = Chunk::floor_tiles;
     std::vector<std::int64_t> multiples;  ///< ceil_multiple: the first that divides K, else the last
     Residue residue = Residue::last;
+    bool from_product = false;  ///< walk
     bool ragged = false;  ///< interleave: K need not be whole rounds of stripes, the last stripe may be short
     bool paired = false;  ///< split: parts are summed in a tree: the last 2^n, fewer than all, and the rest, each such a tree
     std::string buffers;  ///< interleave: a parameter "each", "half" or "one"; empty: each
@@ -112,11 +113,19 @@ struct RecipeAddend {
         serial_fma_beta,   ///< fma_beta with the first; then alpha·part is added
         each_part,  ///< beta·c comes first, then alpha times each part of the outermost merge is added, in order
         alpha_x,    ///< alpha·x rounded to FP32 takes the place of x in the sum; then fma(beta, c, acc)
+        alpha_vector,  ///< the same with the one row of w where N is 1
+        from_c,        ///< the chain starts at beta·c, with alpha·w in place of w: fma(x, alpha·w, beta·c) of an outer product
     };
     RecipeValues when;
     /// Where the captures leave several orders possible: all of them. An output is then known if they agree on it.
     std::vector<Order> orders;
 };
+
+/// Whether alpha is multiplied into an operand before the sum.
+constexpr bool scales_operand(RecipeAddend::Order order) noexcept {
+    using Order = RecipeAddend::Order;
+    return order == Order::alpha_x || order == Order::alpha_vector || order == Order::from_c;
+}
 
 /// A grid of persistent CTAs over output tiles, in clusters: whole rounds of clusters are single walks; each of the `rest`
 /// clusters of the last, partial round is shared by so many clusters of CTAs as the library chose. The names are parameters.
@@ -147,6 +156,7 @@ struct Recipe {
     std::vector<RecipeValues> gelu;        ///< where GELU after the kernel (its reduction or one of its own) is modelled
     std::vector<RecipeValues> gelu_in_kernel;  ///< where the GELU that the kernel computes itself is
     std::optional<RecipeSegments> segments;
+    bool plus_zero = false;  ///< without an addend +0 is added where beta·c would be: a sum of -0 becomes +0
     std::vector<RecipeParam> params;
     std::vector<RecipeTable> tables;
     std::vector<RecipeLayer> layers;
@@ -166,7 +176,8 @@ const Recipe* match_recipe(const std::vector<std::string>& kernel_names);
 
 /// Whether a recipe's kernels are those of a logged algorithm and computeType.
 bool fits_log(const Recipe& recipe, const CublasLtFields& log);
-/// The recipes of a logged algorithm, in the order of recipes().
+/// The recipes of a logged algorithm, in the order of recipes(); if some know what the log says of the parameters that
+/// their tables are about (an option), only those.
 std::vector<const Recipe*> recipes_of(const CublasLtFields& log);
 
 /// Fills in what `recorded` leaves out, from the kernel names, cuBLASLt's log (nullptr: none) and the fallbacks. Values

@@ -175,6 +175,7 @@ RecipeLayer read_layer(JsonReader reader, const Recipe& recipe) {
         case RecipeLayer::Kind::walk:
             layer.residue = static_cast<RecipeLayer::Residue>(reader.choice("residue", {"last", "first", "none"}));
             if (layer.residue != RecipeLayer::Residue::last) layer.size = param_name(reader, "tile", recipe);
+            if (reader.has("from_product")) layer.from_product = reader.boolean("from_product");
             break;
         case RecipeLayer::Kind::lanes: read_lanes(reader, recipe, layer); break;
     }
@@ -188,9 +189,9 @@ RecipeAddend read_addend(JsonReader reader, const Recipe& recipe) {
     addend.when = read_when(reader.at("when"), recipe);
     const JsonReader orders = reader.at("orders");
     for (const JsonReader& item : orders.elements()) {
-        constexpr std::array<std::string_view, 9> words{"fma_alpha",  "fma_beta",         "separate",        "rounded",
-                                                        "first_part", "serial_fma_alpha", "serial_fma_beta", "each_part",
-                                                        "alpha_x"};
+        constexpr std::array<std::string_view, 11> words{"fma_alpha",  "fma_beta",         "separate",        "rounded",
+                                                         "first_part", "serial_fma_alpha", "serial_fma_beta", "each_part",
+                                                         "alpha_x",    "alpha_vector",     "from_c"};
         const auto word = std::find(words.begin(), words.end(), item.as_text());
         if (word == words.end()) item.fail("not an order of alpha, beta and c");
         addend.orders.push_back(static_cast<RecipeAddend::Order>(word - words.begin()));
@@ -241,6 +242,7 @@ Recipe read_recipe(JsonReader reader) {
     conditions("gelu", recipe.gelu);
     conditions("gelu_in_kernel", recipe.gelu_in_kernel);
     if (reader.has("segments")) recipe.segments = read_segments(reader.at("segments"), recipe);
+    if (reader.has("plus_zero")) recipe.plus_zero = reader.boolean("plus_zero");
     if (reader.has("tables"))
         for (const JsonReader& item : reader.at("tables").elements()) recipe.tables.push_back(read_table(item, recipe));
     if (reader.has("max_k")) recipe.max_k = reader.integer("max_k", 1, 1 << 30);

@@ -102,18 +102,29 @@ std::optional<RecipeValue> from_log(const Recipe& recipe,
     return value;
 }
 
+/// The row of a value, nullptr if there is none.
+const RecipeTable::Row* find_row(const RecipeTable& table, std::int64_t value) {
+    for (const RecipeTable::Row& row : table.rows)
+        if (std::find(row.values.begin(), row.values.end(), value) != row.values.end()) return &row;
+    return nullptr;
+}
+
+/// Whether the table has a row for what the log says of its parameter, if it says something.
+bool has_row(const Recipe& recipe, const RecipeTable& table, const CublasLtFields& log) {
+    const std::optional<RecipeValue> value = from_log(recipe, *recipe.find_param(table.param), log, true);
+    return !value || find_row(table, std::get<std::int64_t>(*value)) != nullptr;
+}
+
 /// Sets what the table says of the value of its parameter.
 void apply(const Recipe& recipe, const RecipeTable& table, RecipeValues& values) {
     const std::int64_t key = std::get<std::int64_t>(values.at(table.param));
-    for (const RecipeTable::Row& row : table.rows) {
-        if (std::find(row.values.begin(), row.values.end(), key) == row.values.end()) continue;
-        for (const auto& [name, value] : row.set)
-            if (const auto& [at, added] = values.emplace(name, value); !added && at->second != value)
-                throw InputError("kernel " + recipe.name + ": " + name + " = " + text_of(at->second) + " contradicts " +
-                                 table.param + " = " + std::to_string(key));
-        return;
-    }
-    throw NotModelled("kernel " + recipe.name + ": " + table.param + " = " + std::to_string(key) + " is not modelled");
+    const RecipeTable::Row* row = find_row(table, key);
+    if (row == nullptr)
+        throw NotModelled("kernel " + recipe.name + ": " + table.param + " = " + std::to_string(key) + " is not modelled");
+    for (const auto& [name, value] : row->set)
+        if (const auto& [at, added] = values.emplace(name, value); !added && at->second != value)
+            throw InputError("kernel " + recipe.name + ": " + name + " = " + text_of(at->second) + " contradicts " +
+                             table.param + " = " + std::to_string(key));
 }
 
 }  // namespace
@@ -148,10 +159,14 @@ bool fits_log(const Recipe& recipe, const CublasLtFields& log) {
 }
 
 std::vector<const Recipe*> recipes_of(const CublasLtFields& log) {
-    std::vector<const Recipe*> out;
-    for (const Recipe& recipe : recipes())
-        if (fits_log(recipe, log)) out.push_back(&recipe);
-    return out;
+    std::vector<const Recipe*> all, known;
+    for (const Recipe& recipe : recipes()) {
+        if (!fits_log(recipe, log)) continue;
+        all.push_back(&recipe);
+        if (std::all_of(recipe.tables.begin(), recipe.tables.end(), [&](const RecipeTable& table) { return has_row(recipe, table, log); }))
+            known.push_back(&recipe);
+    }
+    return known.empty() ? all : known;
 }
 
 RecipeValues resolve(const Recipe& recipe,

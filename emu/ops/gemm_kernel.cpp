@@ -115,6 +115,8 @@ GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const F
         .d = accumulator, .a = operand_format(recipe, a), .b = operand_format(recipe, b), .c = accumulator};
     std::tie(kernel.rule, kernel.instruction_k) = find_instruction(request, kernel, types);
     kernel.plan = make_plan(recipe, kernel.values, k);
+    if (recipe.plus_zero && !request.in.contains("c") && !request.in.contains("bias"))
+        kernel.plan = {.kind = Plan::Kind::merge, .ranges = {}, .parts = {std::move(kernel.plan)}, .merge = {.from_zero = true}};
     return kernel;
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "arch/dot.hpp"
+#include "arch/fp32.hpp"
 #include "emu/fp32_rows.hpp"
 #include "emu/gemm.hpp"
 #include "emu/indices.hpp"
@@ -73,7 +74,10 @@ public:
                            n = request_.w_part ? request_.w_part->of : w.rows();
         const std::vector<OutputRegion> regions = output_regions(*kernel_.recipe, kernel_.values, m, n);
         const Tensor a = rounded_to(kernel_.rule->types.a, x), b = rounded_to(kernel_.rule->types.b, w);
-        if (regions.size() == 1) return region(a, b, entry, needed, regions.front(), left_out);
+        const auto plan = [&](const OutputRegion& where) {
+            return kernel_.recipe->segments ? make_plan(*kernel_.recipe, where.values, x.cols()) : kernel_.plan;
+        };
+        if (regions.size() == 1) return region(a, b, entry, needed, plan(regions.front()), left_out);
         Tensor out(result_, {std::ssize(needed.rows), std::ssize(needed.cols)});
         for (const OutputRegion& where : regions) {
             Needed inside;
@@ -82,7 +86,7 @@ public:
             const std::vector<std::int64_t> cols =
                 pick(needed.cols, needed.cols_of_output, where.cols, inside.cols, inside.cols_of_output);
             if (rows.empty() || cols.empty()) continue;
-            const Tensor part = region(a, b, entry, inside, where, left_out);
+            const Tensor part = region(a, b, entry, inside, plan(where), left_out);
             std::int64_t at = 0;
             for (const std::int64_t i : rows)
                 for (const std::int64_t j : cols) out.set(i * out.cols() + j, part.get(at++));
@@ -111,15 +115,21 @@ private:
                   const Tensor& w,
                   std::int64_t entry,
                   const Needed& needed,
-                  const OutputRegion& where,
+                  const Plan& plan,
                   std::int64_t& left_out) const {
-        const Plan plan = make_plan(*kernel_.recipe, where.values, x.cols());
         left_out = std::max(left_out, x.cols() - covered(plan));
         GemmTask task{*kernel_.rule, kernel_.instruction_k, plan, x, w, result_, needed.rows, needed.cols};
         // Without an epilogue the accumulator is only rounded: narrower fp16 accumulators pass through fp32 exactly.
         if (epilogue_.empty()) return gemm_rounded(task, result_);
         const EpiloguePlace place{entry, needed.rows_of_output, needed.cols_of_output};
         std::vector<Tensor> parts;
+        if (epilogue_.starts_from_c()) {
+            GemmEpilogue rest = epilogue_;
+            rest.addend = {};
+            rest.orders.clear();
+            parts.push_back(outer_product(task, place));
+            return apply_epilogue(rest, parts, place, result_);
+        }
         if (!epilogue_.needs_parts() || plan.kind == Plan::Kind::walk) {
             parts.push_back(gemm_accumulators(task));
             return apply_epilogue(epilogue_, parts, place, result_);
@@ -134,6 +144,20 @@ private:
             parts.push_back(gemm_accumulators(one));
         }
         return apply_epilogue(epilogue_, parts, place, result_);
+    }
+
+    /// fma(x, w, beta·c) of one product per output.
+    Tensor outer_product(const GemmTask& task, const EpiloguePlace& place) const {
+        if (task.x.cols() != 1) throw NotModelled("a sum from beta·c of kernel " + kernel_.recipe->name);
+        Tensor out(fp32, {std::ssize(task.rows), std::ssize(task.cols)});
+        const auto factor = [](const Tensor& side, std::int64_t i) { return static_cast<std::uint32_t>(convert(side.format(), fp32, side.get(i))); };
+        std::int64_t at = 0;
+        for (std::size_t i = 0; i < task.rows.size(); ++i)
+            for (std::size_t j = 0; j < task.cols.size(); ++j) {
+                const auto c = static_cast<std::uint32_t>(epilogue_.addend.at(place.entry, place.rows[i], place.cols[j]));
+                out.set(at++, f32::fma(factor(task.x, task.rows[i]), factor(task.w, task.cols[j]), f32::mul(fp32_from_real(epilogue_.beta), c)));
+            }
+        return out;
     }
 
     const OpRequest& request_;
@@ -169,8 +193,21 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
         const bool alpha = order != RecipeAddend::Order::first_part || epilogue.alpha == 1;
         const bool beta = (order != RecipeAddend::Order::first_part && order != RecipeAddend::Order::rounded) ||
                           epilogue.beta == 1;
-        if (!alpha || !beta) request.not_modelled("kernel " + recipe.name + " with these alpha and beta");
+        const bool read = order != RecipeAddend::Order::from_c || epilogue.beta != 0;
+        if (!alpha || !beta || !read) request.not_modelled("kernel " + recipe.name + " with these alpha and beta");
     }
+}
+
+/// Multiplies alpha into x; into w where that is the vector of a matrix-vector product, or c starts the sum.
+void scale_operand(const OpRequest& request, const GemmEpilogue& epilogue, GemmKernel& kernel, Tensor& x, Tensor& w) {
+    const std::int64_t m = request.x_part ? request.x_part->of : x.dim(x.rank() - 2),
+                       n = request.w_part ? request.w_part->of : w.dim(w.rank() - 2);
+    const bool vector = epilogue.orders.front() == RecipeAddend::Order::alpha_vector;
+    if (vector && m == 1 && n == 1 && epilogue.alpha != 1)
+        request.not_modelled("kernel " + kernel.recipe->name + " with an alpha and two vectors");
+    Tensor& side = epilogue.starts_from_c() || (vector && n == 1) ? w : x;
+    side = scaled(fp32_from_real(epilogue.alpha), side);
+    kernel.rule = cuda_core_rule(x.format(), w.format());
 }
 
 }  // namespace
@@ -191,15 +228,12 @@ OpResult gemm_product(const OpRequest& request,
                       GemmEpilogue epilogue,
                       bool is_bias) {
     Tensor x = operands.x;
-    const Tensor& w = operands.w;
+    Tensor w = operands.w;
     const std::int64_t k = x.cols();
     if (k == 0) request.fail("K is 0");
     GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), k);
     choose_orders(request, kernel, is_bias, epilogue);
-    if (epilogue.scales_x()) {
-        x = scaled(fp32_from_real(epilogue.alpha), x);
-        kernel.rule = cuda_core_rule(fp32, w.format());
-    }
+    if (epilogue.scales_operand()) scale_operand(request, epilogue, kernel, x, w);
     request.params.finish();
 
     OpResult result;

@@ -49,6 +49,12 @@ struct Fp32Kernels {
     void (*fma_panel)(const FmaPanel& panel);
     /// acc[k][i][j] = fma(a[i][k], b[k][j], acc[k][i][j]) for all k below depth.
     void (*fma_lanes)(const FmaPanel& panel);
+    /// Multiply-adds of one output, acc[i] = fma(x[j], y[j], acc[i]) in ascending order of j: j = i, i + width, ... (`rounds`
+    /// of them, for i < width); or j = i·depth, i·depth + 1, ... (`depth` of them, for i < count).
+    void (*fma_rounds)(
+        const std::uint32_t* x, const std::uint32_t* y, std::size_t width, std::size_t rounds, std::uint32_t* acc);
+    void (*fma_runs)(
+        const std::uint32_t* x, const std::uint32_t* y, std::size_t depth, std::size_t count, std::uint32_t* acc);
     /// out[k·columns + j] = x[j·stride + k] for k < n and j < columns, both multiples of 4.
     void (*transpose)(const std::uint32_t* x, std::size_t stride, std::size_t n, std::uint32_t* out, std::size_t columns);
 };

@@ -215,6 +215,43 @@ void fma_lanes(const FmaPanel& p) {
         }
 }
 
+template <std::size_t vectors>
+void fma_stripe(const std::uint32_t* x, const std::uint32_t* y, std::size_t width, std::size_t rounds, std::uint32_t* acc) {
+    Floats sum[vectors];
+    for (std::size_t v = 0; v < vectors; ++v) sum[v] = load(acc + v * lanes);
+    for (std::size_t r = 0; r < rounds; ++r, x += width, y += width)
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < vectors; ++v) sum[v] = fused(load(x + v * lanes), load(y + v * lanes), sum[v]);
+    for (std::size_t v = 0; v < vectors; ++v) store(acc + v * lanes, sum[v]);
+}
+
+/// acc[i] = fma(x[i*apart + k*step], y[...], acc[i]) for k < n: independent chains side by side, one after the other.
+template <std::size_t chains>
+void fma_chains(const std::uint32_t* x, const std::uint32_t* y, std::size_t apart, std::size_t step, std::size_t n, std::uint32_t* acc) {
+    float sum[chains];
+    for (std::size_t i = 0; i < chains; ++i) sum[i] = f(acc[i]);
+    for (std::size_t k = 0; k < n; ++k, x += step, y += step)
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < chains; ++i) sum[i] = __builtin_fmaf(f(x[i * apart]), f(y[i * apart]), sum[i]);
+    for (std::size_t i = 0; i < chains; ++i) acc[i] = u(sum[i]);
+}
+
+void fma_rounds(const std::uint32_t* x, const std::uint32_t* y, std::size_t width, std::size_t rounds, std::uint32_t* acc) {
+    std::size_t i = 0;
+    for (; i + 4 * lanes <= width; i += 4 * lanes) fma_stripe<4>(x + i, y + i, width, rounds, acc + i);
+    for (; i + lanes <= width; i += lanes) fma_stripe<1>(x + i, y + i, width, rounds, acc + i);
+    for (; i + 8 <= width; i += 8) fma_chains<8>(x + i, y + i, 1, width, rounds, acc + i);
+    for (; i + 4 <= width; i += 4) fma_chains<4>(x + i, y + i, 1, width, rounds, acc + i);
+    for (; i < width; ++i) fma_chains<1>(x + i, y + i, 1, width, rounds, acc + i);
+}
+
+void fma_runs(const std::uint32_t* x, const std::uint32_t* y, std::size_t depth, std::size_t count, std::uint32_t* acc) {
+    std::size_t i = 0;
+    for (; i + 8 <= count; i += 8) fma_chains<8>(x + i * depth, y + i * depth, depth, 1, depth, acc + i);
+    for (; i + 2 <= count; i += 2) fma_chains<2>(x + i * depth, y + i * depth, depth, 1, depth, acc + i);
+    if (i < count) fma_chains<1>(x + i * depth, y + i * depth, depth, 1, depth, acc + i);
+}
+
 using Four = std::uint32_t __attribute__((vector_size(16)));
 
 void transpose(const std::uint32_t* x, std::size_t stride, std::size_t n, std::uint32_t* out, std::size_t columns) {
@@ -249,6 +286,8 @@ constinit const Fp32Kernels fp32_table{BITREPLAY_ISA_NAME,
                                        fma_strided,
                                        fma_panel,
                                        fma_lanes,
+                                       fma_rounds,
+                                       fma_runs,
                                        transpose};
 
 }  // namespace bitreplay::BITREPLAY_ISA

@@ -89,6 +89,21 @@ TEST_CASE("fp32 kernels: every row equals the scalar functions, at every length"
                 return i % 2 == 0 && i / 2 < m ? f32::fma(x[i / 2 * 3], y[i / 2 * 3], z[i]) : z[i];
             });
 
+            for (const std::size_t width : {1U, 2U, 5U, 16U, 77U, 300U}) {
+                const std::size_t rounds = n / width;
+                if (rounds == 0) continue;
+                acc = z;
+                row->fma_rounds(x.data(), y.data(), width, rounds, acc.data());
+                Words want = z;
+                for (std::size_t j = 0; j < rounds * width; ++j) want[j % width] = f32::fma(x[j], y[j], want[j % width]);
+                check("fma_rounds", acc, [&](std::size_t i) { return want[i]; });
+                acc = z;
+                row->fma_runs(x.data(), y.data(), width, rounds, acc.data());
+                want = z;
+                for (std::size_t j = 0; j < rounds * width; ++j) want[j / width] = f32::fma(x[j], y[j], want[j / width]);
+                check("fma_runs", acc, [&](std::size_t i) { return want[i]; });
+            }
+
             std::vector<std::byte> codes(2 * n + 1);
             row->round_bf16(x.data(), codes.data() + 1, n);  // an odd address
             Words rounded(n);
@@ -100,7 +115,7 @@ TEST_CASE("fp32 kernels: every row equals the scalar functions, at every length"
             check("widen_bf16", out, [&](std::size_t i) { return rounded[i] << 16; });
         }
     }
-    CHECK(compared == static_cast<std::int64_t>(rows.size()) * 11 * 20204);
+    CHECK(compared == static_cast<std::int64_t>(rows.size()) * (11 * 20204 + 2 * 120869));
 }
 
 TEST_CASE("fp32 kernels: every row widens every fp16 code and transposes at every width") {

@@ -35,11 +35,17 @@ std::vector<Plan> plans_of(std::int64_t k) {
         plan_of("cublas.gemv", {{"custom_option", n(75)}}, k),
         plan_of("cublas.gemv", {{"custom_option", n(74)}, {"split_k", n(3)}}, k),
         plan_of("cublas.gemv", {{"custom_option", n(56)}}, k),
-        plan_of("cublas.gemv", {{"custom_option", n(10)}}, k),
+        plan_of("cublas.gemv", {{"custom_option", n(35)}}, k),
+        plan_of("cublas.gemv", {{"custom_option", n(111)}}, k),
+        plan_of("cublas.gemv", {{"custom_option", n(5)}}, k),
+        plan_of("cublas.gemv", {{"custom_option", n(1)}, {"split_k", n(3)}}, k),
+        plan_of("cublas.gemv_nsp", {{"threads_k", n(24)}}, k),
+        plan_of("cublas.gemv_nsp", {{"threads_k", n(12)}, {"split_k", n(2)}}, k),
         plan_of("cublas.gemv", {{"custom_option", n(12)}}, k),
         plan_of("cublas.gemv", {{"custom_option", n(7)}}, k),
         plan_of("cublas.dot", {{"split_k", n(2)}, {"strided", n(0)}}, k),
         plan_of("cublas.dot", {{"split_k", n(300)}, {"strided", n(1)}}, k),
+        {.kind = Plan::Kind::walk, .ranges = {{0, k}}, .parts = {}, .merge = {}, .lanes = {}, .from_product = true},
     };
 }
 
@@ -54,7 +60,7 @@ std::int64_t differences(const Tensor& got, const Tensor& want) {
 
 TEST_CASE("fma engine: every kernel row equals the scalar definition for every plan and kind of data") {
     const std::pair<Format, Format> types[] = {{fp32, fp32}, {bf16, bf16}, {fp16, fp16}, {fp32, bf16}};
-    const std::pair<std::int64_t, std::int64_t> shapes[] = {{1, 70}, {5, 3}, {7, 65}, {70, 2}};
+    const std::pair<std::int64_t, std::int64_t> shapes[] = {{1, 70}, {5, 3}, {7, 65}, {70, 2}, {1, 1}, {3, 4}, {33, 1}};
     std::map<std::string_view, std::int64_t> compared;
     test::Random random(741);
     std::size_t turn = 0;

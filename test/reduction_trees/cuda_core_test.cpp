@@ -141,59 +141,58 @@ TEST_CASE("gemmSN: 16 lanes from zero again every 256 (TN), contiguous parts in 
                     NotModelled);  // the kernel's name counts the parts
 }
 
+/// `count` contiguous parts of [begin, end), each in blocks from zero, all added left to right.
+std::string parts_of_blocks(std::int64_t begin, std::int64_t end, std::int64_t count, std::int64_t block) {
+    Terms parts;
+    const std::int64_t length = (end - begin + count - 1) / count;
+    for (std::int64_t from = begin; from < end; from += length) {
+        Terms blocks;
+        for (std::int64_t at = from; at < std::min(end, from + length); at += block)
+            blocks.push_back(chain(at, std::min({end, from + length, at + block})));
+        parts.push_back(left_to_right(blocks));
+    }
+    return left_to_right(parts);
+}
+
 TEST_CASE("gemv: every custom option") {
-    struct Turns {
-        std::int64_t option;
-        std::size_t lanes;
-        std::int64_t vector;
+    // Lanes of each pair of options from `first` on: the even one takes slices, the odd one turns.
+    struct Pairs {
+        std::int64_t first;
+        std::vector<std::size_t> lanes;
     };
-    const Turns turns[] = {{75, 32, 1},
-                           {83, 32, 1},
-                           {93, 32, 1},
-                           {73, 16, 1},
-                           {81, 16, 1},
-                           {101, 16, 1},
-                           {35, 16, 1},
-                           {67, 8, 1},
-                           {51, 4, 1},
-                           {69, 4, 1},
-                           {111, 4, 1},
-                           {57, 2, 1},
-                           {10, 32, 4}};
-    const Turns slices[] = {{74, 32, 0},
-                            {92, 32, 0},
-                            {72, 16, 0},
-                            {80, 16, 0},
-                            {100, 16, 0},
-                            {78, 8, 0},
-                            {88, 8, 0},
-                            {106, 8, 0},
-                            {58, 4, 0},
-                            {96, 4, 0},
-                            {110, 4, 0},
-                            {1, 2, 0},
-                            {48, 2, 0},
-                            {56, 2, 0},
-                            {94, 2, 0},
-                            {102, 2, 0}};
+    const Pairs slices_and_turns[] = {{24, {8, 16, 32, 4, 8, 16, 32, 2, 4, 8, 16, 32, 2, 4, 8, 16, 2, 4, 8, 2, 4}},
+                           {66, {8, 4, 8}},
+                           {72, {16, 32, 4, 8, 16, 32, 2, 4, 8, 16, 32, 2, 4, 8, 16, 2, 4, 8, 2, 4, 8, 4}}};
+    struct Parts {
+        std::int64_t option, count, block;
+    };
+    const Parts parts[] = {{0, 1, 512}, {1, 2, 256}, {2, 4, 128}, {3, 8, 64}, {5, 32, 16}, {6, 1, 256}, {7, 1, 256}, {8, 1, 256}};
     for (const std::int64_t k : {1, 7, 33, 130, 515, 3000}) {
-        for (const Turns& row : turns) {
+        std::int64_t options = 0;
+        for (const Pairs& row : slices_and_turns)
+            for (std::size_t i = 0; i < row.lanes.size(); ++i, options += 2) {
+                const std::int64_t option = row.first + 2 * static_cast<std::int64_t>(i);
+                INFO("options " << option << " and " << option + 1 << ", K = " << k);
+                const auto count = static_cast<std::int64_t>(row.lanes[i]), slice = std::min<std::int64_t>(64, (k + count - 1) / count);
+                CHECK(sum("cublas.gemv", {{"custom_option", n(option)}}, k) == test::halving(lanes(0, k, row.lanes[i], slice)));
+                CHECK(sum("cublas.gemv", {{"custom_option", n(option + 1)}}, k) == test::halving(lanes(0, k, row.lanes[i])));
+            }
+        for (const Parts& row : parts) {
             INFO("option " << row.option << ", K = " << k);
-            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) ==
-                  test::halving(lanes(0, k, row.lanes, row.vector)));
-        }
-        for (const Turns& row : slices) {
-            INFO("option " << row.option << ", K = " << k);
-            const auto count = static_cast<std::int64_t>(row.lanes),
-                       slice = std::min<std::int64_t>(64, (k + count - 1) / count);
-            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) ==
-                  test::halving(lanes(0, k, row.lanes, slice)));
+            CHECK(sum("cublas.gemv", {{"custom_option", n(row.option)}}, k) == parts_of_blocks(0, k, row.count, row.block));
+            ++options;
         }
         INFO("K = " << k);
         CHECK(sum("cublas.gemv", {{"custom_option", n(11)}}, k) == left_to_right(restarted(k, 16, 512)));
-        CHECK(sum("cublas.gemv", {{"custom_option", n(12)}}, k) == left_to_right(restarted(k, 16, 256)));
-        CHECK(sum("cublas.gemv", {{"custom_option", n(7)}}, k) == left_to_right(restarted(k, 1, 256)));
+        for (const std::int64_t option : {12, 13, 14})
+            CHECK(sum("cublas.gemv", {{"custom_option", n(option)}}, k) == left_to_right(restarted(k, 16, 256)));
+        CHECK(options + 4 == 104);
     }
+    // Contiguous parts are counted in each split part on its own.
+    CHECK(sum("cublas.gemv", {{"custom_option", n(1)}, {"split_k", n(3)}}, 700) ==
+          left_to_right({parts_of_blocks(0, 234, 2, 256), parts_of_blocks(234, 468, 2, 256), parts_of_blocks(468, 700, 2, 256)}));
+    // More split parts than K needs: the last ones are +0.
+    CHECK(sum("cublas.gemv", {{"custom_option", n(5)}, {"split_k", n(7)}}, 5) == chain(0, 5));
     // The last, shorter part takes slices of the others' length.
     CHECK(sum("cublas.gemv", {{"custom_option", n(56)}, {"split_k", n(2)}}, 13) ==
           Symbols::sum(test::halving({chain(0, 4), chain(4, 7)}), test::halving({chain(7, 11), chain(11, 13)})));
@@ -203,18 +202,29 @@ TEST_CASE("gemv: every custom option") {
         return left_to_right(pairs);
     }());
     try {
-        sum("cublas.gemv", {{"custom_option", n(43)}}, 128);
-        FAIL("option 43 is not known");
+        sum("cublas.gemv", {{"custom_option", n(9)}}, 128);
+        FAIL("option 9 is not known");
     } catch (const NotModelled& error) {
-        CHECK(std::string(error.what()).find("custom_option = 43") != std::string::npos);
+        CHECK(std::string(error.what()).find("custom_option = 9") != std::string::npos);
     }
     CHECK_THROWS_AS(sum("cublas.gemv", {}, 128), NotModelled);
     CHECK_THROWS_AS(sum("cublas.gemv", {{"custom_option", n(75)}, {"lanes", n(16)}}, 128), InputError);
 }
 
-TEST_CASE("gemv_nsp16: lanes of four, one round") {
-    CHECK(sum("cublas.gemv_nsp16", {}, 72) == test::halving(lanes(0, 72, 32, 4)));
-    CHECK_THROWS_AS(sum("cublas.gemv_nsp16", {}, 97), NotModelled);
+TEST_CASE("gemv_nsp: a lane of four per thread along k, halved as 32") {
+    for (const std::int64_t k : {3, 72, 97, 600})
+        for (const std::size_t threads : {8U, 12U, 20U, 24U, 26U, 32U}) {
+            INFO(threads << " threads, K = " << k);
+            Terms terms = lanes(0, k, threads, 4);
+            terms.resize(32);
+            CHECK(sum("cublas.gemv_nsp", {{"threads_k", n(static_cast<std::int64_t>(threads))}}, k) == test::halving(terms));
+        }
+    CHECK_THROWS_AS(sum("cublas.gemv_nsp", {}, 72), NotModelled);  // only the launch tells the threads
+    const std::string kernel = "void gemvNSP_kernel<__half, __half, __half, float, 1, 32, 4, 1024, false, T>(P)";
+    const Recipe* recipe = match_recipe({kernel});
+    REQUIRE(recipe != nullptr);
+    CHECK(recipe->name == "cublas.gemv_nsp");
+    CHECK(resolve(*recipe, {}, {kernel}, 16).at("threads_k") == n(32));  // unless its name does
 }
 
 TEST_CASE("dot: threads of a block halve, one block folds the blocks") {
@@ -256,6 +266,7 @@ TEST_CASE("dot: threads of a block halve, one block folds the blocks") {
 
 TEST_CASE("gemmk1: one product") {
     CHECK(sum("cublas.gemmk1", {}, 1) == "0");
+    CHECK(to_string(plan_of("cublas.gemmk1", {}, 1)) == "walk from product 0:1");
     CHECK_THROWS_AS(sum("cublas.gemmk1", {}, 2), NotModelled);
 }
 

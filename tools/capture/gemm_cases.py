@@ -16,12 +16,16 @@ UNDESCRIBED = ("gelu_acc",)  # no capture says what its inputs are
 
 
 def kernel_params(c, kernels):
-    """What only the launch tells: the CTAs of a grid whose last round of tiles is shared; operands that are not contiguous."""
-    for name, grid, *_ in kernels:
+    """What only the launch tells: the CTAs of a grid whose last round of tiles is shared; the threads of a block along k; the
+    blocks of torch.dot, which cuBLASLt does not log; operands that are not contiguous."""
+    for name, grid, block, *_ in kernels:
         if "_segment_k_on_" in name:
             return {"ctas": grid[0] * grid[1] * grid[2]}
+        if "gemvNSP_kernel<" in name:
+            return {"threads_k": block[1]}
         if "dot_kernel<" in name:
-            return {"strided": int((c["tag"].endswith("_at") and c["M"] > 1) or (c["tag"].endswith("_nn") and c["N"] > 1))}
+            strided = (c["tag"].endswith("_at") and c["M"] > 1) or (c["tag"].endswith("_nn") and c["N"] > 1)
+            return {"strided": int(strided), **({} if c["ltlog"] else {"split_k": grid[0]})}
     return {}
 
 
