@@ -120,4 +120,8 @@ GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const F
     return kernel;
 }
 
+Plan plan_of(const GemmKernel& kernel, const OutputRegion& region, std::int64_t k) {
+    return kernel.recipe->segments ? make_plan(*kernel.recipe, region.values, k) : kernel.plan;
+}
+
 }  // namespace bitreplay
