@@ -30,7 +30,9 @@ bool fits_operands(const Recipe& recipe, const Format& a) {
     if (accumulator != nullptr && accumulator->format == fp16 && !(a == fp16)) return false;
     const bool cuda_core =
         std::find(recipe.families.begin(), recipe.families.end(), "cuda_core") != recipe.families.end();
-    return cuda_core || recipe.operands.empty() != (a == fp32);
+    if (const NamedFormat* row = find_format(recipe.operands); row != nullptr)
+        return a == fp32 ? row->format.fraction_bits < fp32.fraction_bits : a == row->format;
+    return cuda_core || !(a == fp32);
 }
 
 /// "algoId=66 computeType=COMPUTE_32F", for messages.
