@@ -14,7 +14,7 @@ import time
 
 import gpu_trace  # first: chooses the cuBLASLt log file
 import torch
-from cublaslt_algorithms import STAGES_IDS, TILE_IDS, Problem, capability, describe
+from cublaslt import Problem, capability, describe
 from safetensors.torch import save_file
 
 M, N, K = 32, 128, 256
@@ -46,8 +46,8 @@ def configurations(problem, number):
     """Every tile and stages in one pass, the first few splits."""
     algo = problem.start(number)
     splits = 0
-    for tile in capability(algo, TILE_IDS) or [None]:
-        for stages in capability(algo, STAGES_IDS) or [None]:
+    for tile in capability(algo, "tile") or [None]:
+        for stages in capability(algo, "stages") or [None]:
             for split, scheme in [(None, None), *(SPLITS if splits < 4 else [])]:
                 chosen = problem.choose(number, tile=tile, stages=stages, split=split, scheme=scheme)
                 if chosen is not None:
@@ -78,7 +78,7 @@ def main():
                         key = f"r{len(runs)}"
                         with recorder.mark(key):
                             ran = problem.run(algo, *((ALPHA, BETA) if epilogue == "default" else ()))
-                        if ran:
+                        if ran is not None:
                             runs.append({"key": key, "types": name, "epilogue": epilogue, **describe(algo)})
                             tensors[key] = out.cpu().clone()
     kernels, first = {}, {}
