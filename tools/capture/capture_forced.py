@@ -8,7 +8,6 @@ every whole output and no samples; some inputs are not mirrored (`plain`), some 
 which leaves no line in the log. A case that the library refuses is left out.
 """
 import argparse
-import json
 import os
 import random
 
@@ -16,7 +15,7 @@ from gpu_trace import Recorder  # first: chooses the cuBLASLt log file
 import torch
 from capture_gemm import bias, case, operands
 from cublaslt import SCHEMES, Problem
-from synthetic import DTYPES, self_check, sha256, synthetic
+from synthetic import DTYPES, save_entries, self_check, sha256, synthetic
 
 DOT, GEMM_SN, OUTER, GEMV, MAGMA = 14, 11, 12, 13, 16
 TYPES = [("bf16", "bf16"), ("bf16", "fp32"), ("fp16", "fp16"), ("fp16", "fp32"), ("fp32", "fp32")]
@@ -126,10 +125,7 @@ def capture(todo):
             entry = dict(c, mark=str(i), dtype=str(out.dtype).removeprefix("torch."), full=1, sha256_full=sha256(out))
             entry["same"] = sha256(run()) == entry["sha256_full"]
             entries.append(entry)
-    kernels = {}
-    for name, grid, block, shared, marks in recorder.kernels:
-        if marks:
-            kernels.setdefault(marks[-1], []).append([name, grid, block, shared])
+    kernels = recorder.by_mark()
     for entry in entries:
         mark = entry.pop("mark")
         entry["kernels"], entry["ltlog"] = kernels.get(mark, []), recorder.log.get(mark, [])
@@ -152,8 +148,7 @@ def main():
         print(args.name, len(entries), "ran of", first + 200, flush=True)
     for i, entry in enumerate(entries):
         entry["id"], entry["key"] = i, f"c{i}"
-    with open(os.path.join(args.out, args.name + ".json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries) + "\n]\n")
+    save_entries(os.path.join(args.out, args.name + ".json"), entries)
     print(sum(not e["same"] for e in entries), "changed from run to run;", sum(not e["kernels"] for e in entries), "without kernels")
 
 

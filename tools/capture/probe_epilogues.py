@@ -8,7 +8,6 @@ products, at k = 0, 3 and K - 5, so that it can be computed by hand for any spli
 shows every rounding.
 """
 import argparse
-import json
 import os
 import time
 
@@ -16,6 +15,7 @@ import gpu_trace  # first: chooses the cuBLASLt log file
 import torch
 from cublaslt import Problem, capability, describe
 from safetensors.torch import save_file
+from synthetic import save_entries
 
 M, N, K = 32, 128, 256
 ALPHA, BETA = 1.3, 0.7
@@ -81,19 +81,15 @@ def main():
                         if ran is not None:
                             runs.append({"key": key, "types": name, "epilogue": epilogue, **describe(algo)})
                             tensors[key] = out.cpu().clone()
-    kernels, first = {}, {}
-    for name, grid, _, _, marks in recorder.kernels:
-        if marks:
-            kernels.setdefault(marks[-1], []).append([name, grid])
+    kernels, first = recorder.by_mark(), {}
     for run in runs:
-        run["kernels"] = kernels.get(run["key"], [])
+        run["kernels"] = [k[:2] for k in kernels.get(run["key"], [])]
         bits = (run["types"], run["epilogue"], tensors[run["key"]].view(torch.uint8).numpy().tobytes())
         if first.setdefault(bits, run["key"]) != run["key"]:
             run["same_as"] = first[bits]
             del tensors[run["key"]]
     save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(args.out, "epilogues.safetensors"))
-    with open(os.path.join(args.out, "epilogues.json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs) + "\n]\n")
+    save_entries(os.path.join(args.out, "epilogues.json"), runs)
     print(len(runs), "runs,", len(first), "different outputs")
 
 

@@ -9,7 +9,6 @@ Configurations: what the library's heuristic picks, then algorithm 43 (TF32) and
 shapes at random.
 """
 import argparse
-import json
 import random
 import time
 
@@ -17,6 +16,7 @@ import gpu_trace  # first: chooses the cuBLASLt log file
 import torch
 from capture_gemm import LLM_SHAPES, TOKENS
 from cublaslt import Problem, describe, get, names
+from synthetic import save_entries
 
 KINDS = {"tf32": (torch.float32, "TF32", 43, 1.0, 2.0**60), "f16acc": (torch.float16, "16F", 39, 2.0**-14, 2.0**15)}
 CLUSTERS_TRIED = ["1x1x1", "1x2x1", "1x3x1", "1x4x1", "1x8x1", "2x1x1", "2x2x1", "2x4x1", "4x1x1", "4x2x1", "6x1x1", "7x1x1", "8x1x1"]
@@ -102,11 +102,9 @@ def main():
             probe = Probe(record["kind"], record["M"], record["N"], record["K"], record["nn"])
             with recorder.mark(str(i)):
                 probe.problem.run(algo)
-    for name, grid, _, _, marks in recorder.kernels:
-        if marks:
-            found[int(marks[-1])].setdefault("kernels", []).append([name, grid])
-    with open(args.out, "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(record, separators=(",", ":")) for record in found) + "\n]\n")
+    for mark, kernels in recorder.by_mark().items():
+        found[int(mark)]["kernels"] = [k[:2] for k in kernels]
+    save_entries(args.out, found)
     print(len(found), "configurations")
 
 
