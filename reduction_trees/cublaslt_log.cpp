@@ -54,6 +54,8 @@ std::string_view list_of(std::string_view line, const std::string& name) {
     if (at == std::string_view::npos) return {};
     const std::size_t begin = at + name.size() + 3, end = line.find(']', begin);
     if (end == std::string_view::npos) throw InputError("\"" + name + "=[\" has no end");
+    if (line.find(" " + name + "=[", end) != std::string_view::npos)
+        throw InputError("more than one \"" + name + "=[\": a log line is one product");
     return line.substr(begin, end - begin);
 }
 

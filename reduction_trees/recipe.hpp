@@ -37,6 +37,7 @@ struct RecipeParam {
     std::vector<std::pair<std::string, RecipeValue>> companion_globs;  ///< or: the first that any recorded kernel matches
     std::optional<LogSource> log;
     bool needs_name = false;  ///< a log without kernel names does not tell it: no fallback then
+    bool hidden_by_addend = false;  ///< kernel names without a log do not tell it where a bias or c is added
     std::vector<std::string> required_if;  ///< must be recorded if a recorded kernel name matches one of these globs
 };
 
@@ -149,6 +150,7 @@ struct Recipe {
     std::vector<std::string> families;     ///< instruction families, the first that the GPU has
     std::vector<std::int64_t> algorithms;  ///< cuBLASLt's algoId of these kernels; empty: not chosen from its log
     std::vector<std::string> compute;      ///< computeType of the log with which they run; empty: any
+    std::vector<std::string> activation_kernels;  ///< globs of kernel names that tell of an activation, but not which
     std::string operands;                  ///< of this format, or FP32 that is rounded to it (nearest even); "": any but FP32
     std::string accumulator;               ///< format of the accumulator, "" for FP32 (FP64 of FP64 operands)
     std::vector<RecipeBias> bias;          ///< the first that applies; none: with a bias the kernel is not modelled
@@ -180,6 +182,7 @@ bool fits_log(const Recipe& recipe, const CublasLtFields& log);
 /// their tables are about (an option), only those.
 std::vector<const Recipe*> recipes_of(const CublasLtFields& log);
 
+/// `has_addend`: the product has a bias or c.
 /// Fills in what `recorded` leaves out, from the kernel names, cuBLASLt's log (nullptr: none) and the fallbacks. Values
 /// that contradict each other throw InputError; one that had to be recorded and was not, or a logged one that the recipe
 /// does not know, throws NotModelled.
@@ -187,7 +190,8 @@ RecipeValues resolve(const Recipe& recipe,
                      RecipeValues recorded,
                      const std::vector<std::string>& kernel_names,
                      int element_bits,
-                     const CublasLtFields* log = nullptr);
+                     const CublasLtFields* log = nullptr,
+                     bool has_addend = false);
 
 /// A rectangle of the output and the parameters under which it is summed.
 struct OutputRegion {

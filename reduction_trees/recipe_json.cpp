@@ -81,6 +81,7 @@ RecipeParam read_param(const std::string& name, JsonReader reader) {
         }
     if (reader.has("from_log")) param.log = read_log_source(reader.at("from_log"));
     if (reader.has("needs_name")) param.needs_name = reader.boolean("needs_name");
+    if (reader.has("hidden_by_addend")) param.hidden_by_addend = reader.boolean("hidden_by_addend");
     param.required_if = texts(reader, "required_if");
     reader.finish();
     return param;
@@ -224,6 +225,7 @@ Recipe read_recipe(JsonReader reader) {
         recipe.compute = texts(log, "compute");
         log.finish();
     }
+    if (reader.has("activation_kernels")) recipe.activation_kernels = texts(reader, "activation_kernels");
     if (reader.has("operands")) recipe.operands = reader.text("operands");
     if (reader.has("accumulator")) recipe.accumulator = reader.text("accumulator");
     JsonReader params = reader.at("params");

@@ -173,7 +173,8 @@ RecipeValues resolve(const Recipe& recipe,
                      RecipeValues recorded,
                      const std::vector<std::string>& kernel_names,
                      int element_bits,
-                     const CublasLtFields* log) {
+                     const CublasLtFields* log,
+                     bool has_addend) {
     for (const auto& [name, value] : recorded) {
         const RecipeParam* param = recipe.find_param(name);
         if (param == nullptr) throw InputError("kernel " + recipe.name + ": unknown parameter \"" + name + "\"");
@@ -214,6 +215,9 @@ RecipeValues resolve(const Recipe& recipe,
         if (named) {
             check_value(recipe, param, *named);
             recorded[param.name] = *named;
+        } else if (param.hidden_by_addend && has_addend && log == nullptr && !kernel.empty()) {
+            throw NotModelled("kernel " + recipe.name + ": " + param.name +
+                              " was not recorded: where a bias or c is added, kernel names alone do not tell it");
         } else if (param.needs_name && log != nullptr && kernel_names.empty()) {
             throw NotModelled("kernel " + recipe.name + ": " + param.name +
                               " was not recorded, and only a kernel name tells it");

@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,7 +60,12 @@ int main(int argc, char** argv) {
             complain(text + " (see bitreplay --help)");
             return 2;
         }
-        return action();
+        const int code = action();
+        if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+            complain("standard output cannot be written");
+            return 2;
+        }
+        return code;
     } catch (const NotModelled& error) {
         complain(error.what());
         return 3;

@@ -143,6 +143,7 @@ void add_explain(CLI::App& app, Action& action) {
                      options->element,
                      "Index of the output element, as 3,17: row and column, or one index per dimension")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->check(CLI::NonNegativeNumber);
     command->add_option("--gpu", options->what.gpu, "This GPU instead of the recorded one");
     command->add_option("--kernel", options->what.kernel, "This recipe instead of the recorded one");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "emu/identify.hpp"
+#include "formats/error.hpp"
 #include "emu/io/atomic_file.hpp"
 #include "emu/parallel.hpp"
 #include "tools/commands.hpp"
@@ -109,6 +110,9 @@ std::string to_json(const IdentifyReport& report) {
 
 int run(const Options& options) {
     set_threads(options.threads);
+    const bool hex = options.sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (!options.sha256.empty() && (options.sha256.size() != 64 || !hex))
+        throw InputError("--sha256 must be 64 lower-case hexadecimal digits");
     const Manifest manifest = load_manifest(options.manifest);
     IdentifyReport report;
     {

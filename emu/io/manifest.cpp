@@ -72,6 +72,7 @@ Expectation read_expectation(JsonReader reader) {
         const bool hex = std::all_of(out.sha256.begin(), out.sha256.end(), [](char ch) { return (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'f'); });
         if (out.sha256.size() != 64 || !hex) item.fail("must be 64 lower-case hexadecimal digits");
         if (!out.exact_nan) reader.fail("exact_nan cannot be false for a sha256");
+        if (reader.has("tensor")) reader.fail("has a tensor and a sha256: give one of them");
     } else {
         out.tensor = reader.text("tensor");
         if (reader.has("batch")) out.batch = read_integers(reader.at("batch"));

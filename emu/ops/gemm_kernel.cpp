@@ -105,13 +105,13 @@ GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const F
     GemmKernel kernel{};
     kernel.recipe = &recorded_recipe(request, a);
     const Recipe& recipe = *kernel.recipe;
-    if (!recipe.operands.empty() && !fits_operands(recipe, a))
+    if (!fits_operands(recipe, a))
         request.not_modelled("kernel " + recipe.name + " with " + std::string(named(a).name) + " operands");
     if (recipe.families.empty()) request.not_modelled("kernel " + recipe.name + " is not a matrix product");
     const CublasLtFields* log = request.cublaslt ? &*request.cublaslt : nullptr;
     if (log != nullptr && !recipe.algorithms.empty() && !fits_log(recipe, *log))
         request.not_modelled("kernel " + recipe.name + " under cuBLASLt's " + algorithm_of(*log));
-    kernel.values = resolve(recipe, recorded_values(request, recipe), request.kernel_names, a.storage_bits(), log);
+    kernel.values = resolve(recipe, recorded_values(request, recipe), request.kernel_names, a.storage_bits(), log, request.in.contains("bias") || request.in.contains("c"));
     const Format accumulator = accumulator_of(recipe, a);
     const DotTypes types{
         .d = accumulator, .a = operand_format(recipe, a), .b = operand_format(recipe, b), .c = accumulator};

@@ -168,6 +168,17 @@ private:
 void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
     const Recipe& recipe = *kernel.recipe;
     epilogue.math = kernel.rule->types.d;
+    const auto activates = [&](const std::string& name) {
+        return std::any_of(recipe.activation_kernels.begin(), recipe.activation_kernels.end(), [&](const std::string& glob) {
+            return glob_match(glob, name);
+        });
+    };
+    const std::vector<std::string>& names = request.kernel_names;
+    if (epilogue.gelu == nullptr && !epilogue.relu && !request.cublaslt &&
+        std::any_of(names.begin(), names.end(), activates))
+        request.not_modelled("kernel " + recipe.name + ": its name tells of an activation, but no epilogue was recorded");
+    if (!epilogue.addend.empty() && !is_bias && epilogue.beta == 0)
+        request.not_modelled("kernel " + recipe.name + " with beta = 0");
     RecipeValues values = kernel.values;
     if (epilogue.gelu != nullptr) {
         values["gelu"] = std::int64_t{1};

@@ -118,3 +118,18 @@ TEST_CASE("cublaslt log: an algorithm leads to recipes") {
     CHECK(found("algoId=43 computeType=COMPUTE_32F_FAST_TF32").size() == 2);  // with and without segments
     CHECK(found("algoId=9999").empty());
 }
+
+TEST_CASE("cublaslt log: what neither log nor names tell is not guessed") {
+    const std::string line =
+        " algo=[algoId=66 stages=64x7 numSplitsK=4] computeDesc=[computeType=COMPUTE_32F transa=OP_T]";
+    CHECK(parse_cublaslt_log(line).at("numSplitsK") == "4");
+    CHECK_THROWS_AS(parse_cublaslt_log(line + " algo=[algoId=66 numSplitsK=3]"), InputError);  // two products
+    // A split in place runs no other kernel where a bias or c is added.
+    const std::string kernel = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_64x6_tn_align8>(Params)";
+    const Recipe* const cutlass = match_recipe({kernel});
+    REQUIRE(cutlass != nullptr);
+    CHECK(std::get<std::int64_t>(resolve(*cutlass, {}, {kernel}, 16).at("split_k")) == 1);
+    CHECK_THROWS_AS(resolve(*cutlass, {}, {kernel}, 16, nullptr, true), NotModelled);
+    const RecipeValues told = resolve(*cutlass, {{"split_k", std::int64_t{3}}}, {kernel}, 16, nullptr, true);
+    CHECK(std::get<std::int64_t>(told.at("split_k")) == 3);
+}
