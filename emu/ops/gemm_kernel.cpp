@@ -24,13 +24,16 @@ RecipeValues recorded_values(const OpRequest& request, const Recipe& recipe) {
     return values;
 }
 
+bool on_cuda_cores(const Recipe& recipe) {
+    return std::find(recipe.families.begin(), recipe.families.end(), "cuda_core") != recipe.families.end();
+}
+
 /// Whether a recipe's kernels multiply operands stored as `a`.
 bool fits_operands(const Recipe& recipe, const Format& a) {
     const NamedFormat* accumulator = find_format(recipe.accumulator);
     if (accumulator != nullptr && accumulator->format == fp16 && !(a == fp16)) return false;
-    const bool cuda_core =
-        std::find(recipe.families.begin(), recipe.families.end(), "cuda_core") != recipe.families.end();
-    return cuda_core || recipe.operands.empty() != (a == fp32);
+    if (on_cuda_cores(recipe)) return (accumulator != nullptr && accumulator->format == fp64) == (a == fp64);
+    return recipe.operands.empty() != (a == fp32);
 }
 
 /// "algoId=66 computeType=COMPUTE_32F", for messages.
@@ -103,7 +106,7 @@ GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const F
     GemmKernel kernel{};
     kernel.recipe = &recorded_recipe(request, a);
     const Recipe& recipe = *kernel.recipe;
-    if (!recipe.operands.empty() && !fits_operands(recipe, a))
+    if ((!recipe.operands.empty() || on_cuda_cores(recipe)) && !fits_operands(recipe, a))
         request.not_modelled("kernel " + recipe.name + " with " + std::string(named(a).name) + " operands");
     if (recipe.families.empty()) request.not_modelled("kernel " + recipe.name + " is not a matrix product");
     const CublasLtFields* log = request.cublaslt ? &*request.cublaslt : nullptr;

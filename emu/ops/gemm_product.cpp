@@ -1,11 +1,13 @@
 #include "emu/ops/gemm_product.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "arch/dot.hpp"
 #include "arch/fp32.hpp"
 #include "emu/fp32_rows.hpp"
+#include "emu/epilogue_math_private.hpp"
 #include "emu/gemm.hpp"
 #include "emu/indices.hpp"
 #include "emu/ops/gemm_kernel.hpp"
@@ -36,8 +38,17 @@ Tensor entry_of(const Tensor& batch, std::int64_t entry) {
         batch.format(), {rows, cols}, owner->bytes().subspan(static_cast<std::size_t>(entry) * bytes, bytes), owner};
 }
 
-/// alpha·x, rounded to FP32.
-Tensor scaled(std::uint32_t alpha, const Tensor& x) {
+/// alpha·x, rounded to FP32, or to FP64 where x is.
+Tensor scaled(double factor, const Tensor& x) {
+    if (x.format() == fp64) {
+        Tensor out(fp64, x.shape());
+        const auto alpha = std::bit_cast<std::uint64_t>(factor);
+        parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t i = first * x.cols(); i < last * x.cols(); ++i) out.set(i, f64::mul(x.get(i), alpha));
+        });
+        return out;
+    }
+    const std::uint32_t alpha = fp32_from_real(factor);
     Tensor out(fp32, x.shape());
     parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
         std::vector<std::uint32_t> row(static_cast<std::size_t>(x.cols()));
@@ -127,7 +138,8 @@ private:
             GemmEpilogue rest = epilogue_;
             rest.addend = {};
             rest.orders.clear();
-            parts.push_back(outer_product(task, place));
+            parts.push_back(epilogue_.math == fp64 ? outer_product<detail::Fp64Math>(task, place)
+                                                   : outer_product<detail::Fp32Math>(task, place));
             return apply_epilogue(rest, parts, place, result_);
         }
         if (!epilogue_.needs_parts() || plan.kind == Plan::Kind::walk) {
@@ -147,15 +159,17 @@ private:
     }
 
     /// fma(x, w, beta·c) of one product per output.
+    template <class Math>
     Tensor outer_product(const GemmTask& task, const EpiloguePlace& place) const {
         if (task.x.cols() != 1) throw NotModelled("a sum from beta·c of kernel " + kernel_.recipe->name);
-        Tensor out(fp32, {std::ssize(task.rows), std::ssize(task.cols)});
-        const auto factor = [](const Tensor& side, std::int64_t i) { return static_cast<std::uint32_t>(convert(side.format(), fp32, side.get(i))); };
+        Tensor out(Math::format, {std::ssize(task.rows), std::ssize(task.cols)});
+        const auto factor = [](const Tensor& side, std::int64_t i) { return convert(side.format(), Math::format, side.get(i)); };
+        const std::uint64_t beta = Math::scalar(epilogue_.beta);
         std::int64_t at = 0;
         for (std::size_t i = 0; i < task.rows.size(); ++i)
             for (std::size_t j = 0; j < task.cols.size(); ++j) {
-                const auto c = static_cast<std::uint32_t>(epilogue_.addend.at(place.entry, place.rows[i], place.cols[j]));
-                out.set(at++, f32::fma(factor(task.x, task.rows[i]), factor(task.w, task.cols[j]), f32::mul(fp32_from_real(epilogue_.beta), c)));
+                const std::uint64_t c = epilogue_.addend.at(place.entry, place.rows[i], place.cols[j], Math::format);
+                out.set(at++, Math::fma(factor(task.x, task.rows[i]), factor(task.w, task.cols[j]), Math::mul(beta, c)));
             }
         return out;
     }
@@ -206,7 +220,7 @@ void scale_operand(const OpRequest& request, const GemmEpilogue& epilogue, GemmK
     if (vector && m == 1 && n == 1 && epilogue.alpha != 1)
         request.not_modelled("kernel " + kernel.recipe->name + " with an alpha and two vectors");
     Tensor& side = epilogue.starts_from_c() || (vector && n == 1) ? w : x;
-    side = scaled(fp32_from_real(epilogue.alpha), side);
+    side = scaled(epilogue.alpha, side);
     kernel.rule = cuda_core_rule(x.format(), w.format());
 }
 
@@ -269,6 +283,9 @@ OpResult gemm_product(const OpRequest& request,
             at += one.bytes().size();
         }
     });
+    if (kernel.rule->family == "cuda_core" && kernel.rule->types.d == fp64)
+        for (std::int64_t i = 0; i < out.size(); ++i)
+            if (is_nan(out_format, out.get(i))) request.not_modelled("a NaN of FP64 multiply-adds on CUDA cores");
     if (left_out > 0)
         result.warnings.push_back("op " + request.id + ": kernel " + kernel.recipe->name + " leaves the last " +
                                   std::to_string(left_out) + " of " + std::to_string(k) +
