@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "arch/fp32.hpp"
@@ -8,11 +7,9 @@
 
 namespace bitreplay::detail {
 
-/// The arithmetic of an epilogue: codes of `format` in, one rounding (nearest even) per operation. scalar(): what a kernel
-/// makes of an alpha or beta (of FP16 by way of FP32, as torch).
+/// The arithmetic of an epilogue: codes of `format` in, one rounding (nearest even) per operation.
 struct Fp32Math {
     static constexpr Format format = fp32;
-    static std::uint64_t scalar(double value) noexcept { return convert(fp64, fp32, std::bit_cast<std::uint64_t>(value)); }
     static std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept { return f32::mul(low(x), low(y)); }
     static std::uint64_t add(std::uint64_t x, std::uint64_t y) noexcept { return f32::add(low(x), low(y)); }
     static std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept {
@@ -25,7 +22,6 @@ private:
 
 struct Fp64Math {
     static constexpr Format format = fp64;
-    static std::uint64_t scalar(double value) noexcept { return std::bit_cast<std::uint64_t>(value); }
     static std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept { return f64::mul(x, y); }
     static std::uint64_t add(std::uint64_t x, std::uint64_t y) noexcept { return f64::add(x, y); }
     static std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept { return f64::fma(x, y, z); }
@@ -35,7 +31,6 @@ struct Fp64Math {
 /// the middle of two fp16, and only there a first rounding could matter, all of its bits span at most 11 + 1 + 22 < 53.
 struct Fp16Math {
     static constexpr Format format = fp16;
-    static std::uint64_t scalar(double value) noexcept { return convert(fp32, fp16, Fp32Math::scalar(value)); }
     static std::uint64_t mul(std::uint64_t x, std::uint64_t y) noexcept { return narrow(f64::mul(wide(x), wide(y))); }
     static std::uint64_t add(std::uint64_t x, std::uint64_t y) noexcept { return narrow(f64::add(wide(x), wide(y))); }
     static std::uint64_t fma(std::uint64_t x, std::uint64_t y, std::uint64_t z) noexcept {

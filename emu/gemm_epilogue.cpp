@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
 #include "emu/epilogue_math_private.hpp"
 #include "emu/parallel.hpp"
@@ -26,7 +27,7 @@ template <class Math>
 class Element {
 public:
     Element(const GemmEpilogue& epilogue, const Format& result)
-        : epilogue_(epilogue), result_(result), alpha_(Math::scalar(epilogue.alpha)), beta_(Math::scalar(epilogue.beta)) {}
+        : epilogue_(epilogue), result_(result), alpha_(scalar(epilogue.alpha)), beta_(scalar(epilogue.beta)) {}
 
     Bits rounded(Bits x) const { return convert(result_, Math::format, convert(Math::format, result_, x)); }
 
@@ -77,6 +78,11 @@ public:
     }
 
 private:
+    static Bits scalar(double value) {
+        const Bits given = std::bit_cast<std::uint64_t>(value);
+        return Math::format == fp64 ? given : convert(fp32, Math::format, convert(fp64, fp32, given));
+    }
+
     const GemmEpilogue& epilogue_;
     const Format& result_;
     Bits alpha_, beta_;

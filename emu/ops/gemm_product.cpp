@@ -7,7 +7,6 @@
 #include "arch/dot.hpp"
 #include "arch/fp32.hpp"
 #include "emu/fp32_rows.hpp"
-#include "emu/epilogue_math_private.hpp"
 #include "emu/gemm.hpp"
 #include "emu/indices.hpp"
 #include "emu/ops/gemm_kernel.hpp"
@@ -138,8 +137,7 @@ private:
             GemmEpilogue rest = epilogue_;
             rest.addend = {};
             rest.orders.clear();
-            parts.push_back(epilogue_.math == fp64 ? outer_product<detail::Fp64Math>(task, place)
-                                                   : outer_product<detail::Fp32Math>(task, place));
+            parts.push_back(outer_product(task, place));
             return apply_epilogue(rest, parts, place, result_);
         }
         if (!epilogue_.needs_parts() || plan.kind == Plan::Kind::walk) {
@@ -159,17 +157,15 @@ private:
     }
 
     /// fma(x, w, beta·c) of one product per output.
-    template <class Math>
     Tensor outer_product(const GemmTask& task, const EpiloguePlace& place) const {
         if (task.x.cols() != 1) throw NotModelled("a sum from beta·c of kernel " + kernel_.recipe->name);
-        Tensor out(Math::format, {std::ssize(task.rows), std::ssize(task.cols)});
-        const auto factor = [](const Tensor& side, std::int64_t i) { return convert(side.format(), Math::format, side.get(i)); };
-        const std::uint64_t beta = Math::scalar(epilogue_.beta);
+        Tensor out(fp32, {std::ssize(task.rows), std::ssize(task.cols)});
+        const auto factor = [](const Tensor& side, std::int64_t i) { return static_cast<std::uint32_t>(convert(side.format(), fp32, side.get(i))); };
         std::int64_t at = 0;
         for (std::size_t i = 0; i < task.rows.size(); ++i)
             for (std::size_t j = 0; j < task.cols.size(); ++j) {
-                const std::uint64_t c = epilogue_.addend.at(place.entry, place.rows[i], place.cols[j], Math::format);
-                out.set(at++, Math::fma(factor(task.x, task.rows[i]), factor(task.w, task.cols[j]), Math::mul(beta, c)));
+                const auto c = static_cast<std::uint32_t>(epilogue_.addend.at(place.entry, place.rows[i], place.cols[j]));
+                out.set(at++, f32::fma(factor(task.x, task.rows[i]), factor(task.w, task.cols[j]), f32::mul(fp32_from_real(epilogue_.beta), c)));
             }
         return out;
     }
@@ -179,6 +175,19 @@ private:
     const GemmEpilogue& epilogue_;
     const Format& result_;
 };
+
+bool fp64_on_cuda_cores(const GemmKernel& kernel) {
+    return kernel.rule->family == "cuda_core" && kernel.rule->types.d == fp64;
+}
+
+/// No capture of FP64 on CUDA cores shows which NaN comes out, or when a zero is negative.
+void refuse_unproved_codes(const OpRequest& request, const Tensor& out) {
+    for (std::int64_t i = 0; i < out.size(); ++i) {
+        const std::uint64_t code = out.get(i);
+        if (is_nan(out.format(), code) || code == out.format().sign_mask())
+            request.not_modelled("a NaN or -0 as the result of an FP64 product on CUDA cores");
+    }
+}
 
 /// Checks the addend against what the recipe says and fills in how it is added.
 void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
@@ -193,6 +202,7 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
     }
     if ((epilogue.gelu != nullptr || epilogue.relu) && (epilogue.addend.empty() || !is_bias))
         request.not_modelled("kernel " + recipe.name + " with GELU or RELU but no bias");
+    if (epilogue.relu && fp64_on_cuda_cores(kernel)) request.not_modelled("kernel " + recipe.name + " with RELU");
     if (epilogue.addend.empty()) return;
     if (is_bias) {
         const RecipeBias* bias = find_bias(recipe, values);
@@ -283,9 +293,7 @@ OpResult gemm_product(const OpRequest& request,
             at += one.bytes().size();
         }
     });
-    if (kernel.rule->family == "cuda_core" && kernel.rule->types.d == fp64)
-        for (std::int64_t i = 0; i < out.size(); ++i)
-            if (is_nan(out_format, out.get(i))) request.not_modelled("a NaN of FP64 multiply-adds on CUDA cores");
+    if (fp64_on_cuda_cores(kernel)) refuse_unproved_codes(request, out);
     if (left_out > 0)
         result.warnings.push_back("op " + request.id + ": kernel " + kernel.recipe->name + " leaves the last " +
                                   std::to_string(left_out) + " of " + std::to_string(k) +
