@@ -99,13 +99,15 @@ Tensor gemm_fp64(const GemmTask& task) {
     const std::optional<Codes> x = load(task.x, task.rows), w = load(task.w, task.cols);
     if (!x || !w) return gemm_accumulators_scalar(task);
     Tensor out(fp64, {std::ssize(task.rows), cols});
-    parallel_for(std::ssize(task.rows), 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t j = 0; j < cols; j += width)
-            for (std::int64_t i = first; i < last; ++i) {
-                const BlockSum sum{x->data() + i * k, w->data() + j * k, k, std::min(width, cols - j), task.result};
-                const auto value = reduce(task.plan, sum);
-                for (std::int64_t at = 0; at < sum.columns; ++at) out.set(i * cols + j + at, value[static_cast<std::size_t>(at)]);
-            }
+    const std::int64_t rows = std::ssize(task.rows), blocks = (cols + width - 1) / width;
+    parallel_for(rows * blocks, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t at = first; at < last; ++at) {  // a block of columns meets all rows while it is in the cache
+            const std::int64_t i = at % rows, j = at / rows * width;
+            const BlockSum sum{x->data() + i * k, w->data() + j * k, k, std::min(width, cols - j), task.result};
+            const auto value = reduce(task.plan, sum);
+            for (std::int64_t c = 0; c < sum.columns; ++c)
+                out.set(i * cols + j + c, value[static_cast<std::size_t>(c)]);
+        }
     });
     return out;
 }

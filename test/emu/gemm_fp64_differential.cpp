@@ -15,7 +15,9 @@ using namespace bitreplay;
 
 namespace {
 
-Plan walk(std::vector<Range> ranges) { return {.kind = Plan::Kind::walk, .ranges = std::move(ranges), .parts = {}, .merge = {}}; }
+Plan walk(std::vector<Range> ranges) {
+    return {.kind = Plan::Kind::walk, .ranges = std::move(ranges), .parts = {}, .merge = {}};
+}
 Plan merge(std::vector<Plan> parts, Merge how = {}) {
     return {.kind = Plan::Kind::merge, .ranges = {}, .parts = std::move(parts), .merge = how};
 }
@@ -31,7 +33,9 @@ struct ExactSum {
     std::vector<std::uint64_t> x, w;
 
     static oracle::Rational value(std::uint64_t code) { return oracle::rational(oracle::value_of(fp64, code)); }
-    static std::uint64_t add(std::uint64_t a, std::uint64_t b) { return oracle::round_rational(fp64, oracle::Rational(value(a) + value(b)), {}); }
+    static std::uint64_t add(std::uint64_t a, std::uint64_t b) {
+        return oracle::round_rational(fp64, oracle::Rational(value(a) + value(b)), {});
+    }
     std::uint64_t fma(std::size_t k, std::uint64_t acc) const {
         return oracle::round_rational(fp64, oracle::Rational(value(x[k]) * value(w[k]) + value(acc)), {});
     }
@@ -96,15 +100,20 @@ TEST_CASE("gemm: FP64 chains equal the scalar definition, plan by plan, NaN incl
     std::int64_t compared = 0, special = 0, inexact = 0;
     for (const std::string_view kind : test::gemm_kinds)
         for (const std::int64_t k : {1, 7, 40, 99}) {
-            const Tensor x = test::gemm_input(random, kind, fp64, 5, k, 0), w = test::gemm_input(random, kind, fp64, 19, k, 1);
+            const Tensor x = test::gemm_input(random, kind, fp64, 5, k, 0),
+                         w = test::gemm_input(random, kind, fp64, 19, k, 1);
             const std::int64_t third = k / 3, half = k / 2;
-            const Plan plans[] = {walk({{0, k}}),
-                                  merge({walk({{0, third}}), walk({{third, k}})}),
-                                  merge({walk({{0, third}, {half, k}}), walk({{third, half}})}),
-                                  merge({walk({{0, third}}), merge({walk({{third, half}}), walk({{half, k}})})},
-                                        {.order = Merge::Order::last_to_first, .from_zero = false, .parts = {}, .sums = {}}),
-                                  merge({walk({{0, half}}), walk({{half, k}})},
-                                        {.order = {}, .from_zero = true, .parts = Merge::Precision::result, .sums = Merge::Precision::result})};
+            const Plan plans[] = {
+                walk({{0, k}}),
+                merge({walk({{0, third}}), walk({{third, k}})}),
+                merge({walk({{0, third}, {half, k}}), walk({{third, half}})}),
+                merge({walk({{0, third}}), merge({walk({{third, half}}), walk({{half, k}})})},
+                      {.order = Merge::Order::last_to_first, .from_zero = false, .parts = {}, .sums = {}}),
+                merge({walk({{0, half}}), walk({{half, k}})},
+                      {.order = {},
+                       .from_zero = true,
+                       .parts = Merge::Precision::result,
+                       .sums = Merge::Precision::result})};
             const std::vector<std::int64_t> rows{4, 0, 2}, cols = all_indices(19);
             for (const Plan& plan : plans) {
                 const GemmTask task{rule, 16, plan, x, w, fp64, rows, cols};
@@ -137,8 +146,14 @@ TEST_CASE("gemm: FP64 on CUDA cores equals the scalar definition for every order
                                   plan_of("cublas.gemv_nsp_fp64", {{"threads_k", n(32)}}, k),
                                   plan_of("cublas.gemm_sn_tn_fp64", {}, k),
                                   plan_of("cublas.dot_fp64", {{"split_k", n(2)}, {"strided", n(0)}}, k),
-                                  {.kind = Plan::Kind::walk, .ranges = {{0, k}}, .parts = {}, .merge = {}, .lanes = {}, .from_product = true}};
-            const Tensor x = test::gemm_input(random, kind, fp64, 3, k, 0), w = test::gemm_input(random, kind, fp64, 10, k, 1);
+                                  {.kind = Plan::Kind::walk,
+                                   .ranges = {{0, k}},
+                                   .parts = {},
+                                   .merge = {},
+                                   .lanes = {},
+                                   .from_product = true}};
+            const Tensor x = test::gemm_input(random, kind, fp64, 3, k, 0),
+                         w = test::gemm_input(random, kind, fp64, 10, k, 1);
             const std::vector<std::int64_t> rows{2, 0}, cols = all_indices(10);
             for (const Plan& plan : plans) {
                 INFO(kind << " K=" << k << " " << to_string(plan).substr(0, 200));
@@ -165,17 +180,28 @@ TEST_CASE("gemm: FP64 on CUDA cores equals exact arithmetic in orders written do
     std::int64_t compared = 0, inexact = 0;
     for (const std::string_view kind : {"normal", "cancellation", "zero-heavy"})
         for (const std::int64_t k : {1, 50, 333, 700}) {
-            const Tensor x = test::gemm_input(random, kind, fp64, 1, k, 0), w = test::gemm_input(random, kind, fp64, 3, k, 1);
-            const auto slice = [&](std::int64_t count) { return static_cast<std::size_t>(std::min<std::int64_t>(32, (k + count - 1) / count)); };
+            const Tensor x = test::gemm_input(random, kind, fp64, 1, k, 0),
+                         w = test::gemm_input(random, kind, fp64, 3, k, 1);
+            const auto slice = [&](std::int64_t count) {
+                return static_cast<std::size_t>(std::min<std::int64_t>(32, (k + count - 1) / count));
+            };
             const std::pair<Plan, std::function<std::uint64_t(const ExactSum&)>> orders[] = {
-                {plan_of("cublas.gemv_fp64", {{"custom_option", n(30)}}, k), [&](const ExactSum& sum) { return ExactSum::halved(sum.lanes(4, slice(4))); }},
-                {plan_of("cublas.gemv_fp64", {{"custom_option", n(26)}}, k), [&](const ExactSum& sum) { return ExactSum::halved(sum.lanes(16, slice(16))); }},
-                {plan_of("cublas.gemv_fp64", {{"custom_option", n(93)}}, k), [](const ExactSum& sum) { return ExactSum::halved(sum.lanes(32, 1)); }},
-                {plan_of("cublas.gemv_fp64", {{"custom_option", n(1)}}, k), [](const ExactSum& sum) { return sum.parts(2, 256); }},
-                {plan_of("cublas.gemv_nsp_fp64", {{"threads_k", n(32)}}, k), [](const ExactSum& sum) { return ExactSum::halved(sum.lanes(32, 4)); }},
-                {plan_of("cublas.gemm_sn_nn_fp64", {{"parts", n(4)}, {"custom_option", n(1)}}, k), [](const ExactSum& sum) { return sum.parts(4, 128); }},
-                {plan_of("cublas.magma_gemmex_fp64", {}, k), [](const ExactSum& sum) { return sum.lanes(1, 1).front(); }},
-                {plan_of("cublas.dot_fp64", {{"split_k", n(3)}, {"strided", n(0)}}, k), [](const ExactSum& sum) { return sum.dot(3); }}};
+                {plan_of("cublas.gemv_fp64", {{"custom_option", n(30)}}, k),
+                 [&](const ExactSum& sum) { return ExactSum::halved(sum.lanes(4, slice(4))); }},
+                {plan_of("cublas.gemv_fp64", {{"custom_option", n(26)}}, k),
+                 [&](const ExactSum& sum) { return ExactSum::halved(sum.lanes(16, slice(16))); }},
+                {plan_of("cublas.gemv_fp64", {{"custom_option", n(93)}}, k),
+                 [](const ExactSum& sum) { return ExactSum::halved(sum.lanes(32, 1)); }},
+                {plan_of("cublas.gemv_fp64", {{"custom_option", n(1)}}, k),
+                 [](const ExactSum& sum) { return sum.parts(2, 256); }},
+                {plan_of("cublas.gemv_nsp_fp64", {{"threads_k", n(32)}}, k),
+                 [](const ExactSum& sum) { return ExactSum::halved(sum.lanes(32, 4)); }},
+                {plan_of("cublas.gemm_sn_nn_fp64", {{"parts", n(4)}, {"custom_option", n(1)}}, k),
+                 [](const ExactSum& sum) { return sum.parts(4, 128); }},
+                {plan_of("cublas.magma_gemmex_fp64", {}, k),
+                 [](const ExactSum& sum) { return sum.lanes(1, 1).front(); }},
+                {plan_of("cublas.dot_fp64", {{"split_k", n(3)}, {"strided", n(0)}}, k),
+                 [](const ExactSum& sum) { return sum.dot(3); }}};
             const std::vector<std::int64_t> rows{0}, cols = all_indices(3);
             for (const auto& [plan, exact] : orders) {
                 const Tensor out = gemm_accumulators({*cuda_core_rule(fp64, fp64), 1, plan, x, w, fp64, rows, cols});

@@ -51,7 +51,8 @@ TEST_CASE("FP64 on CUDA cores: every other order is the one of FP32") {
         }
     };
     for (const std::int64_t option : {1, 3, 39, 31, 25, 27, 29, 115})
-        for (const std::int64_t parts : {1, 3}) same("cublas.gemv_fp64", "cublas.gemv", {{"custom_option", n(option)}, {"split_k", n(parts)}});
+        for (const std::int64_t parts : {1, 3})
+            same("cublas.gemv_fp64", "cublas.gemv", {{"custom_option", n(option)}, {"split_k", n(parts)}});
     same("cublas.gemv_nsp_fp64", "cublas.gemv_nsp", {{"threads_k", n(32)}});
     same("cublas.gemm_sn_tn_fp64", "cublas.gemm_sn_tn", {});
     same("cublas.gemm_sn_nn_fp64", "cublas.gemm_sn_nn", {{"parts", n(2)}, {"custom_option", n(0)}});
@@ -69,17 +70,23 @@ TEST_CASE("FP64 on CUDA cores: every other order is the one of FP32") {
 }
 
 TEST_CASE("FP64 on CUDA cores: kernels and options that too few captures show are refused") {
-    for (const std::int64_t option : {0, 2, 5, 6, 11, 12}) CHECK_THROWS_AS(sum("cublas.gemv_fp64", {{"custom_option", n(option)}}, 100), NotModelled);
+    for (const std::int64_t option : {0, 2, 5, 6, 11, 12})
+        CHECK_THROWS_AS(sum("cublas.gemv_fp64", {{"custom_option", n(option)}}, 100), NotModelled);
     const auto recipe_of = [](const std::vector<std::string>& kernels) -> std::string {
         const Recipe* found = match_recipe(kernels);
         return found == nullptr ? "" : found->name;
     };
-    const std::string gemvx = "std::enable_if<true, void>::type internal::gemvx::kernel<int, int, double, double, double, double, true, true, true, false, 8, false, T>(P)";
+    const std::string gemvx =
+        "std::enable_if<true, void>::type internal::gemvx::kernel<int, int, double, double, double, double, true, "
+        "true, true, false, 8, false, T>(P)";
     CHECK(recipe_of({gemvx}) == "cublas.gemv_fp64");
     CHECK(recipe_of({gemvx, "void cublasLt::splitKreduce_kernel<32, 16, int, double>(P)"}) == "cublas.gemv_fp64");
-    CHECK(recipe_of({"void gemvNSP_kernel<double, double, double, double, 1, 32, 4, 1024, false, T>(P)"}) == "cublas.gemv_nsp_fp64");
+    CHECK(recipe_of({"void gemvNSP_kernel<double, double, double, double, 1, 32, 4, 1024, false, T>(P)"}) ==
+          "cublas.gemv_nsp_fp64");
     CHECK(recipe_of({"void gemvNSP_kernel<double, double, double, double, 1, 16, 4, 1024, false, T>(P)"}).empty());
-    CHECK(recipe_of({"void gemv2T_kernel_val<int, int, double, double, double, double, 128, 16, 4, 4, false, false, T>(P)"}).empty());
+    CHECK(recipe_of(
+              {"void gemv2T_kernel_val<int, int, double, double, double, double, 128, 16, 4, 4, false, false, T>(P)"})
+              .empty());
     CHECK(recipe_of({"void gemmSN_TN_kernel<double, 128, 16, 2, 4, 8, 9, false, T>(P)"}) == "cublas.gemm_sn_tn_fp64");
     CHECK(recipe_of({"void gemmSN_TN_kernel<double, 128, 16, 2, 4, 8, 9, false, T>(P)",
                      "void cublasLt::epilogue::impl::globalKernel<8, 32, double, double, double, true, false, 1>(P)"})
