@@ -207,7 +207,7 @@ void trace_gemm(const OpRequest& request, Trace& trace) {
     const std::vector<OutputRegion> regions = output_regions(*kernel.recipe, kernel.values, of.m, of.n);
     const auto holds = [](const Range& range, std::int64_t i) { return range.begin <= i && i < range.end; };
     const auto region = std::find_if(regions.begin(), regions.end(), [&](const OutputRegion& r) { return holds(r.rows, row) && holds(r.cols, col); });
-    const Plan plan = regions.size() == 1 ? kernel.plan : make_plan(*kernel.recipe, region->values, of.x.cols());
+    const Plan plan = plan_of(kernel, *region, of.x.cols());
     const Format& wide = kernel.rule->types.d;
     trace.kernel = kernel.recipe->name + text_of(*kernel.recipe, kernel.values);
     trace.arithmetic =

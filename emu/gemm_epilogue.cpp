@@ -16,10 +16,12 @@ using Order = RecipeAddend::Order;
 
 std::uint32_t gelu(const Mufu& unit, bool in_kernel, std::uint32_t x) noexcept {
     constexpr std::uint32_t half = 0x3F000000, one = 0x3F800000, root = 0x3F4C422A;  // root: sqrt(2/pi)
-    const std::uint32_t scaled = f32::mul(x, half);
-    if (in_kernel) return f32::fma(scaled, unit.tanh(f32::mul(x, f32::fma(f32::mul(x, 0x3D12227E), x, root))), scaled);
+    if (in_kernel) {
+        const std::uint32_t t = unit.tanh(f32::mul(x, f32::fma(f32::mul(x, 0x3D12227E), x, root)));
+        return f32::mul(half, f32::fma(x, t, x));
+    }
     const std::uint32_t u = f32::mul(f32::mul(x, root), f32::fma(f32::mul(x, 0x3D372713), x, one));
-    return f32::mul(scaled, f32::add(one, unit.tanh(u)));
+    return f32::mul(f32::mul(x, half), f32::add(one, unit.tanh(u)));
 }
 
 /// Computes one output after another.
@@ -89,7 +91,10 @@ private:
 };
 
 template <class Math>
-Tensor apply(const GemmEpilogue& epilogue, std::span<const Tensor> parts, const EpiloguePlace& place, const Format& result) {
+Tensor apply(const GemmEpilogue& epilogue,
+             std::span<const Tensor> parts,
+             const EpiloguePlace& place,
+             const Format& result) {
     const std::int64_t width = std::ssize(place.cols);
     Tensor out(result, {std::ssize(place.rows), width});
     const Element<Math> element(epilogue, result);
@@ -145,7 +150,9 @@ std::uint64_t Addend::at(std::int64_t entry, std::int64_t row, std::int64_t col,
     return convert(values_.format(), format, values_.get(i));
 }
 
-bool GemmEpilogue::scales_operand() const noexcept { return !orders.empty() && bitreplay::scales_operand(orders.front()); }
+bool GemmEpilogue::scales_operand() const noexcept {
+    return !orders.empty() && bitreplay::scales_operand(orders.front());
+}
 
 bool GemmEpilogue::starts_from_c() const noexcept { return !orders.empty() && orders.front() == Order::from_c; }
 
@@ -153,7 +160,8 @@ bool GemmEpilogue::needs_parts() const noexcept {
     if (bias == RecipeBias::Add::first_part) return true;
     if (orders.empty()) return false;
     const Order order = orders.front();
-    return order == Order::first_part || order == Order::serial_fma_alpha || order == Order::serial_fma_beta || order == Order::each_part;
+    return order == Order::first_part || order == Order::serial_fma_alpha || order == Order::serial_fma_beta ||
+           order == Order::each_part;
 }
 
 Tensor apply_epilogue(const GemmEpilogue& epilogue,

@@ -43,8 +43,9 @@ struct GemmEpilogue {
     double alpha = 1, beta = 1;  ///< as the caller gave them; a kernel rounds them to `math` (FP16 by way of FP32, as torch)
     /// The library's GELU, nullptr: none. As the epilogue of a reduction or a kernel of its own, of all types:
     /// u = (x·3F4C422A)·fma(x·3D372713, x, 1), t = tanh.approx(u), (x/2)·(1 + t). In the kernel (gelu_in_kernel):
-    /// u = x·fma(x·3D12227E, x, 3F4C422A), fma(x/2, t, x/2). FP32 arithmetic only.
-    /// Source: GELU of 4,096 sums in FP32, bf16 and fp16 of every algorithm, and testdata/h200/gemm, tag gelu.
+    /// u = x·fma(x·3D12227E, x, 3F4C422A), fma(x, t, x)/2, infinite from |x| = 2^127 on. FP32 arithmetic only.
+    /// Source: GELU of 4,096 sums in FP32, bf16 and fp16 of every algorithm, testdata/h200/gemm, tag gelu, and of every bf16
+    /// and fp16 value (test/emu/gemm_epilogue_test.cpp).
     const Mufu* gelu = nullptr;
     bool gelu_in_kernel = false;
     bool relu = false;  ///< negative results become +0; what becomes of a NaN no capture shows

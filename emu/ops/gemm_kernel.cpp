@@ -32,8 +32,9 @@ bool on_cuda_cores(const Recipe& recipe) {
 bool fits_operands(const Recipe& recipe, const Format& a) {
     const NamedFormat* accumulator = find_format(recipe.accumulator);
     if (accumulator != nullptr && accumulator->format == fp16 && !(a == fp16)) return false;
-    if (on_cuda_cores(recipe)) return (accumulator != nullptr && accumulator->format == fp64) == (a == fp64);
-    return recipe.operands.empty() != (a == fp32);
+    if (const NamedFormat* row = find_format(recipe.operands); row != nullptr)
+        return a == fp32 ? row->format.fraction_bits < fp32.fraction_bits : a == row->format;
+    return !(a == (on_cuda_cores(recipe) ? fp64 : fp32));
 }
 
 /// "algoId=66 computeType=COMPUTE_32F", for messages.
@@ -121,6 +122,10 @@ GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const F
     if (recipe.plus_zero && !request.in.contains("c") && !request.in.contains("bias"))
         kernel.plan = {.kind = Plan::Kind::merge, .ranges = {}, .parts = {std::move(kernel.plan)}, .merge = {.from_zero = true}};
     return kernel;
+}
+
+Plan plan_of(const GemmKernel& kernel, const OutputRegion& region, std::int64_t k) {
+    return kernel.recipe->segments ? make_plan(*kernel.recipe, region.values, k) : kernel.plan;
 }
 
 }  // namespace bitreplay

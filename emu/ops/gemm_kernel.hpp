@@ -19,6 +19,9 @@ struct GemmKernel {
 /// does not know the logged algorithm, if something had to be recorded, or if the GPU has no such instruction.
 GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const Format& b, std::int64_t k);
 
+/// The order in which the k products of an output in a region are summed.
+Plan plan_of(const GemmKernel& kernel, const OutputRegion& region, std::int64_t k);
+
 /// The format in which a recipe's kernels multiply operands of a stored format: FP32 may be rounded (to tf32) first.
 Format operand_format(const Recipe& recipe, const Format& stored);
 

@@ -84,9 +84,7 @@ public:
                            n = request_.w_part ? request_.w_part->of : w.rows();
         const std::vector<OutputRegion> regions = output_regions(*kernel_.recipe, kernel_.values, m, n);
         const Tensor a = rounded_to(kernel_.rule->types.a, x), b = rounded_to(kernel_.rule->types.b, w);
-        const auto plan = [&](const OutputRegion& where) {
-            return kernel_.recipe->segments ? make_plan(*kernel_.recipe, where.values, x.cols()) : kernel_.plan;
-        };
+        const auto plan = [&](const OutputRegion& where) { return plan_of(kernel_, where, x.cols()); };
         if (regions.size() == 1) return region(a, b, entry, needed, plan(regions.front()), left_out);
         Tensor out(result_, {std::ssize(needed.rows), std::ssize(needed.cols)});
         for (const OutputRegion& where : regions) {

@@ -4,9 +4,13 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "arch/fp32.hpp"
+#include "arch/gpu.hpp"
+#include "emu/indices.hpp"
+#include "emu/io/sha256.hpp"
 #include "formats/convert.hpp"
 #include "formats/error.hpp"
 
@@ -111,6 +115,51 @@ TEST_CASE("epilogue: GELU of the biased accumulator, in the kernel and after it"
     CHECK(one(epilogue, {-10.5F}) == 0);
 }
 
+TEST_CASE("epilogue: GELU of every bf16 and fp16 value is what the H200 returned") {
+    // SHA-256 of the outputs of _addmm_activation(zeros, x, w, use_gelu=True), torch 2.11, cuBLASLt 13.1. In the kernel
+    // (nvjet ..._gelubias_TNT): x one value per row, K = 64, w all ones at k = 0; every code, NaN replaced by 0. After
+    // split-K (nvjet ..._splitK_gelubias_, K = 4096, 8192 and 16384 alike): every normal value as 1.m times ±2^e,
+    // columns filled up with zeros to a multiple of 8.
+    struct Case {
+        Format format;
+        std::string_view in_kernel, after;
+    };
+    for (const Case& one : {Case{bf16,
+                                 "d98c5fd080923cf29812b6121f23cc5ab972d84117cf91cc409557f8f950f88e",
+                                 "135a9ae5e766fd24a8b7ab3054393b15f2327669dcd367fadd22f517e6fea69f"},
+                            Case{fp16,
+                                 "ee66b032e52c69e15674b4c0ad9a83a1fec837145b2f543acf9fe50325f3f6ec",
+                                 "4aae91f7b5c526470f7aa71c27b8d9bf24678135c310abe9b6e46bae1509e905"}}) {
+        const Format& format = one.format;
+        std::vector<float> codes, products;
+        for (std::uint32_t code = 0; code < 0x10000; ++code) {
+            const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(convert(format, fp32, code)));
+            codes.push_back(std::isnan(x) ? 0.0F : x);
+        }
+        const int fractions = 1 << format.fraction_bits, lowest = format.min_exponent(),
+                  highest = format.max_exponent();
+        const int exponents = highest - lowest + 1, columns = (2 * exponents + 7) / 8 * 8;
+        for (int i = 0; i < fractions; ++i)
+            for (int j = 0; j < columns; ++j) {
+                const float x =
+                    std::ldexp(1 + static_cast<float>(i) / static_cast<float>(fractions), lowest + j % exponents);
+                products.push_back(j < exponents ? x : j < 2 * exponents ? -x : 0.0F);
+            }
+        for (const bool in_kernel : {true, false}) {
+            const std::vector<float>& x = in_kernel ? codes : products;
+            GemmEpilogue gelu;
+            gelu.gelu = &mufu(find_gpu("h200"));
+            gelu.gelu_in_kernel = in_kernel;
+            const auto rows = all_indices(std::ssize(x));
+            constexpr std::array<std::int64_t, 1> column{0};
+            const std::array<Tensor, 1> sums{vector(fp32, x, {std::ssize(x), 1})};
+            const Tensor out = apply_epilogue(gelu, sums, {0, rows, column}, format);
+            REQUIRE(out.size() >= 60000);
+            CHECK(sha256_hex(out.bytes()) == (in_kernel ? one.in_kernel : one.after));
+        }
+    }
+}
+
 TEST_CASE("epilogue: RELU, and what it does to a NaN is not known") {
     GemmEpilogue epilogue;
     epilogue.relu = true;
@@ -123,12 +172,18 @@ TEST_CASE("epilogue: RELU, and what it does to a NaN is not known") {
 }
 
 TEST_CASE("epilogue: alpha multiplies every part of a serial reduction, each sum is rounded") {
-    const auto as_bf16 = [](std::uint32_t x) { return static_cast<std::uint32_t>(convert(bf16, fp32, convert(fp32, bf16, x))); };
+    const auto as_bf16 = [](std::uint32_t x) {
+        return static_cast<std::uint32_t>(convert(bf16, fp32, convert(fp32, bf16, x)));
+    };
     const std::uint32_t alpha = bits(1.3F), beta = bits(0.7F), c = bits(0.011F), p = bits(1.2345F), q = bits(0.00777F);
-    const std::uint32_t first_alpha = as_bf16(f32::fma(alpha, p, f32::mul(beta, c))), first_beta = as_bf16(f32::fma(beta, c, f32::mul(alpha, p)));
-    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_alpha}), {1.2345F, 0.00777F}, bf16) == convert(fp32, bf16, f32::fma(alpha, q, first_alpha)));
-    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_beta}), {1.2345F, 0.00777F}, bf16) == convert(fp32, bf16, f32::add(first_beta, f32::mul(alpha, q))));
-    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_alpha}), {1.2345F}) == f32::fma(alpha, p, f32::mul(beta, c)));  // one part
+    const std::uint32_t first_alpha = as_bf16(f32::fma(alpha, p, f32::mul(beta, c))),
+                        first_beta = as_bf16(f32::fma(beta, c, f32::mul(alpha, p)));
+    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_alpha}), {1.2345F, 0.00777F}, bf16) ==
+          convert(fp32, bf16, f32::fma(alpha, q, first_alpha)));
+    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_beta}), {1.2345F, 0.00777F}, bf16) ==
+          convert(fp32, bf16, f32::add(first_beta, f32::mul(alpha, q))));
+    CHECK(one(with_c(0.011F, 1.3F, 0.7F, {Order::serial_fma_alpha}), {1.2345F}) ==
+          f32::fma(alpha, p, f32::mul(beta, c)));  // one part
 }
 
 TEST_CASE("epilogue: FP16 and FP64 kernels compute in their own format") {

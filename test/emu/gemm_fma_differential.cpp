@@ -115,7 +115,7 @@ TEST_CASE("fma engine: the scalar definition is f32::fma in order, NaN canonical
                 infinite += (acc & 0x7FFFFFFF) == 0x7F800000 ? 1 : 0;
             }
     }
-    CHECK(compared == 12 * 6 * 20);
+    CHECK(compared == std::ssize(test::gemm_kinds) * 6 * 20);
     CHECK(nan > 10);
     CHECK(infinite > 0);
 }

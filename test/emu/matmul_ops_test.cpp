@@ -182,6 +182,19 @@ TEST_CASE("products: TF32 kernels round FP32 operands to nearest even first") {
                     NotModelled);  // FP32 operands as they are
 }
 
+TEST_CASE("products: FP64 kernels take FP64 operands, and no other kernel does") {
+    for (const Format& format : {bf16, fp32, fp64})
+        for (const char* kernel : {"cutlass.fp64", "cublas.nvjet"}) {
+            const OpRequest product =
+                request("linear", {{"x", random(1, {2, 24}, format)}, {"w", random(2, {3, 24}, format)}}, "{}", kernel);
+            const bool fits = format == (std::string_view(kernel) == "cutlass.fp64" ? fp64 : bf16);
+            if (fits)
+                CHECK(run(product).size() == 6);
+            else
+                CHECK_THROWS_AS(run(product), NotModelled);
+        }
+}
+
 TEST_CASE("products: the tiles of a partial round have their own order, wherever they are asked for") {
     const Tensor x = random(1, {20, 128}, fp32), w = random(2, {24, 128}, fp32);
     const std::string params =

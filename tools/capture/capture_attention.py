@@ -9,12 +9,11 @@ NAME.safetensors with the output CASE.o (large ones: o[heads][rows] only) and th
 run too; `same` says whether it returned the same output.
 """
 import argparse
-import json
 import os
 
 from gpu_trace import Recorder, environment
 import torch
-from synthetic import DTYPES, save, self_check, sha256, spread, synthetic
+from synthetic import DTYPES, save, save_entries, self_check, sha256, spread, synthetic
 
 LARGEST_WHOLE = 26000  # elements of an output that is stored whole
 
@@ -128,13 +127,13 @@ def main():
             tensors[name + ".o"] = o.contiguous()
             if lse is not None:
                 tensors[name + ".lse"] = lse.contiguous()
+    kernels = recorder.by_mark()
     for entry in entries:
         for key, mark in (("kernels", entry["name"]), ("lse_kernels", entry["name"] + ".lse")):
-            entry[key] = [[k[0], k[1], k[2], k[3]] for k in recorder.kernels if k[4] and k[4][-1] == mark]
+            entry[key] = kernels.get(mark, [])
     metadata = dict(environment(), cudnn=torch.backends.cudnn.version())
     save(os.path.join(args.out, args.name + ".safetensors"), tensors, metadata)
-    with open(os.path.join(args.out, args.name + ".json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries) + "\n]\n")
+    save_entries(os.path.join(args.out, args.name + ".json"), entries)
     for e in entries:
         print(e["name"], e.get("same"), e.get("error"), e.get("lse_error"), [k[0][:90] for k in e["kernels"]])
 

@@ -8,19 +8,19 @@ every whole output and no samples; some inputs are not mirrored (`plain`), some 
 which leaves no line in the log. A case that the library refuses is left out.
 """
 import argparse
-import json
 import os
 import random
 
 from gpu_trace import Recorder  # first: chooses the cuBLASLt log file
 import torch
 from capture_gemm import bias, case, operands
-from cublaslt import Lt, Refused
-from synthetic import DTYPES, self_check, sha256, synthetic
+from cublaslt import SCHEMES, Problem
+from synthetic import DTYPES, save_entries, self_check, sha256, synthetic
 
 DOT, GEMM_SN, OUTER, GEMV, MAGMA = 14, 11, 12, 13, 16
 TYPES = [("bf16", "bf16"), ("bf16", "fp32"), ("fp16", "fp16"), ("fp16", "fp32"), ("fp32", "fp32")]
 LARGEST = 3 << 20  # elements of the matrix
+WORKSPACE = 256 << 20  # bytes
 BLOCKED, FIRST_GEMVX = 10, 24  # options of algorithm 13: whose block depends on the shape; from here on one kernel
 
 
@@ -83,8 +83,8 @@ def cases(each, seed, fp64):
     return out
 
 
-def call(lt, c):
-    """What runs the case, with everything prepared: returns the output."""
+def call(c):
+    """What runs the case, with everything prepared: returns the output, or None if the library refuses. None if it does so before."""
     lead = (c["B"],) if c["B"] else ()
     across_x = c["tag"].endswith("_at")
     x, w, more = operands(dict(c, tag=c["tag"].removesuffix("_at")))
@@ -97,38 +97,35 @@ def call(lt, c):
     if across_x:
         x = x.transpose(-1, -2)
     x, w = x.contiguous(), w.contiguous()
-    config = {"custom_option": c["option"]} if c["algorithm"] in (GEMV, GEMM_SN, OUTER) else {}
+    config = {"option": c["option"]} if c["algorithm"] in (GEMV, GEMM_SN, OUTER) else {}
     if "split_k" in c:
-        config.update(split_k=c["split_k"], reduction="COMPUTE_TYPE")
+        config.update(split=c["split_k"], scheme=SCHEMES["COMPUTE_TYPE"])
     out = torch.empty(lead + (c["M"], c["N"]), dtype=DTYPES[c["outdtype"]], device="cuda")
-    algorithm = lt.algorithm(x.dtype, out.dtype, c["algorithm"], **config)
-    epilogue = ("gelu_bias" if "gelu" in c else "bias") if "bias" in c else ""
-    problem = lt.problem(x, w, out, trans_w=not c["tag"].endswith("_nn"), trans_x=across_x, bias=more.get("bias"), epilogue=epilogue)
-    if not problem.check(algorithm):
-        raise Refused("cublasLtMatmulAlgoCheck")
-    scales = {"alpha": c["alpha"], "beta": c["beta"], "c": more["c"]} if "cmat" in c else {}
-    return lambda: problem.run(algorithm, **scales)
+    epilogue = ("gelu_bias" if "gelu" in c else "bias") if "bias" in c else "default"
+    problem = Problem(x, w, out, c=more.get("c"), compute="64F" if c["indtype"] == "fp64" else "32F", epilogue=epilogue,
+                      bias=more.get("bias"), trans_w=not c["tag"].endswith("_nn"), trans_x=across_x, workspace=WORKSPACE)
+    algorithm = problem.choose(c["algorithm"], **config)
+    scales = {"alpha": c["alpha"], "beta": c["beta"]} if "cmat" in c else {}
+    return None if algorithm is None else lambda: problem.run(algorithm, **scales)
 
 
-def capture(lt, todo):
+def capture(todo):
     recorder, entries = Recorder(), []
     with recorder, torch.no_grad():
         for i, c in enumerate(todo):
-            try:
-                run = call(lt, c)
+            run = call(c)
+            if run is None:
+                continue
+            torch.cuda.synchronize()
+            with recorder.mark(str(i)):
+                out = run()
                 torch.cuda.synchronize()
-                with recorder.mark(str(i)):
-                    out = run()
-                    torch.cuda.synchronize()
-            except Refused:
+            if out is None:
                 continue
             entry = dict(c, mark=str(i), dtype=str(out.dtype).removeprefix("torch."), full=1, sha256_full=sha256(out))
             entry["same"] = sha256(run()) == entry["sha256_full"]
             entries.append(entry)
-    kernels = {}
-    for name, grid, block, shared, marks in recorder.kernels:
-        if marks:
-            kernels.setdefault(marks[-1], []).append([name, grid, block, shared])
+    kernels = recorder.by_mark()
     for entry in entries:
         mark = entry.pop("mark")
         entry["kernels"], entry["ltlog"] = kernels.get(mark, []), recorder.log.get(mark, [])
@@ -145,14 +142,13 @@ def main():
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     self_check()
-    lt, todo, entries = Lt(), cases(args.each, args.seed, args.fp64), []
+    todo, entries = cases(args.each, args.seed, args.fp64), []
     for first in range(0, len(todo), 200):
-        entries += capture(lt, todo[first:first + 200])
+        entries += capture(todo[first:first + 200])
         print(args.name, len(entries), "ran of", first + 200, flush=True)
     for i, entry in enumerate(entries):
         entry["id"], entry["key"] = i, f"c{i}"
-    with open(os.path.join(args.out, args.name + ".json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries) + "\n]\n")
+    save_entries(os.path.join(args.out, args.name + ".json"), entries)
     print(sum(not e["same"] for e in entries), "changed from run to run;", sum(not e["kernels"] for e in entries), "without kernels")
 
 

@@ -16,13 +16,12 @@ inputs (low i, high 65535-i); `equals_scalar` says whether both halves are the o
 """
 import argparse
 import ctypes
-import json
 import os
 
 import torch
 import torch.nn.functional as F
 from gpu_trace import environment
-from synthetic import _shift_right, _signed, save, self_check, sha256, synthetic
+from synthetic import _shift_right, _signed, _splitmix64, save, save_entries, self_check, sha256, synthetic
 
 FORMS16 = ["ex2.approx.f16", "ex2.approx.ftz.bf16", "tanh.approx.f16", "tanh.approx.bf16"]
 FORMS32 = ["ex2.approx.f16x2", "ex2.approx.ftz.bf16x2", "tanh.approx.f16x2", "tanh.approx.bf16x2"]
@@ -37,25 +36,18 @@ WHOLE = {"bf16_expm1", "bf16_log2"} | {"fp16_" + f for f in ("expm1", "log2", "s
                                                               "sigmoid")}
 
 
-def splitmix(seed, count):
-    z = torch.arange(1, count + 1, dtype=torch.int64, device="cuda") * _signed(0x9E3779B97F4A7C15) + seed
-    z = (z ^ _shift_right(z, 30)) * _signed(0xBF58476D1CE4E5B9)
-    z = (z ^ _shift_right(z, 27)) * _signed(0x94D049BB133111EB)
-    return z ^ _shift_right(z, 31)
-
-
 def low32(z):
     """Low 32 bits of int64 values as int32."""
     return z.view(torch.int32)[..., ::2].contiguous()
 
 
 def raw(seed, count):
-    return low32(splitmix(seed, count))
+    return low32(_splitmix64(seed, 0, count, "cuda"))
 
 
 def positive(seed, count):
     """Exponents -8 ... 7, any fraction: bits (119 + (z>>40) mod 16) << 23 | z mod 2^23."""
-    z = splitmix(seed, count)
+    z = _splitmix64(seed, 0, count, "cuda")
     bits = (119 + (_shift_right(z, 40) & 15) << 23) | (z & 0x7FFFFF)
     return bits.to(torch.int32).view(torch.float32)
 
@@ -133,8 +125,7 @@ def main():
         entries.append({"name": name, "what": what, "count": n, "hashes": chunk_hashes(out), "samples": "every 4096-th"})
         tensors[name] = out[::4096].clone()
     save(os.path.join(args.out, args.name + ".safetensors"), tensors, environment())
-    with open(os.path.join(args.out, args.name + ".json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries) + "\n]\n")
+    save_entries(os.path.join(args.out, args.name + ".json"), entries)
     print(len(tensors), "tensors,", len(entries), "sweeps")
 
 

@@ -13,7 +13,6 @@ outputs of 16-bit operands. `f16acc`: allow_fp16_accumulation; `noreduced`: no r
 _addmm_activation. `u53`: FP64 inputs of 53 random bits, not mirrored.
 """
 import argparse
-import json
 import os
 import random
 import warnings
@@ -21,7 +20,7 @@ import warnings
 from gpu_trace import Recorder, environment  # first: chooses the cuBLASLt log file
 import torch
 import torch.nn.functional as F
-from synthetic import DTYPES, mirrored, save, self_check, sha256, spread, synthetic, uniform53
+from synthetic import DTYPES, mirrored, save, save_entries, self_check, sha256, spread, synthetic, uniform53
 
 # (N, K) of the linear layers of current language models
 LLM_SHAPES = [(4096, 2560), (1024, 2560), (2560, 4096), (9728, 2560), (2560, 9728), (4096, 4096), (1024, 4096),
@@ -350,10 +349,7 @@ def capture(cases, first_id):
             entry["key"] = f"c{entry['id']}"
             samples[entry["key"]] = out3[entry["bs"]][:, entry["rows"]][:, :, entry["cols"]].clone()
             entries.append(entry)
-    kernels = {}
-    for name, grid, block, shared, marks in recorder.kernels:
-        if marks:
-            kernels.setdefault(marks[-1], []).append([name, grid, block, shared])
+    kernels = recorder.by_mark()
     for i, entry in enumerate(entries):
         entry["kernels"] = kernels.get(str(i), [])
         entry["ltlog"] = recorder.log.get(str(i), [])
@@ -391,8 +387,7 @@ def main():
         samples.update(tensors)
         print(args.name, len(entries), "of", len(cases), flush=True)
     save(os.path.join(args.out, args.name + ".safetensors"), samples, environment())
-    with open(os.path.join(args.out, args.name + ".json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries) + "\n]\n")
+    save_entries(os.path.join(args.out, args.name + ".json"), entries)
     for e in entries:
         if "error" in e or not e["kernels"] or not e.get("same", True):
             print("look:", e["id"], e["tag"], e["M"], e["N"], e["K"], e["indtype"], e.get("error"), e.get("same"))

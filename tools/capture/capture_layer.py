@@ -64,6 +64,11 @@ def family(name):
     return LlamaConfig, module, module.LlamaDecoderLayer, module.LlamaRotaryEmbedding
 
 
+def attention(impl):
+    """What restricts PyTorch's choice to this implementation."""
+    return sdpa_kernel(SDPBackend.FLASH_ATTENTION) if impl == "flash" else contextlib.nullcontext()
+
+
 class Layer:
     def __init__(self, name):
         self.name = name
@@ -118,8 +123,7 @@ class Layer:
         kwargs = dict(attention_mask=mask, position_ids=positions, position_embeddings=(cos, sin))
         if cache is not None:
             kwargs.update(past_key_values=cache, use_cache=True, cache_position=positions[0])
-        flash = sdpa_kernel(SDPBackend.FLASH_ATTENTION) if impl == "flash" else contextlib.nullcontext()
-        with mark("layer"), flash:
+        with mark("layer"), attention(impl):
             out = self.layer(hidden, **kwargs)
         out = out[0] if isinstance(out, tuple) else out
         return hidden, cos, sin, out
@@ -240,17 +244,19 @@ def record(layer, impl, tokens, cached):
     return recorder, stages, probabilities
 
 
+def launches(recorder):
+    """The part of an entry that the profiled run tells."""
+    kernels, log = recorder.by_mark(), recorder.log
+    out = {"linears": {stage: {"kernels": [k[0] for k in kernels.get(stage, [])], "split_k": split_k(log.get(stage, [])),
+                               "ltlog": log.get(stage, [])} for stage in LINEARS}}
+    if log.get("attention"):
+        out["attention_ltlog"] = log["attention"]
+    out["kernels"] = [[k[0], k[1], k[2], label(k[4])] for k in recorder.kernels if k[4]]
+    return out
+
+
 def describe(layer, name, impl, tokens, cached, recorder, stages, probabilities):
     config = layer.config
-    kernels = [(k, label(k[4])) for k in recorder.kernels if k[4]]
-    by_stage = {}
-    for k, stage in kernels:
-        if stage in LINEARS:
-            by_stage.setdefault(stage, []).append(k[0])
-    linears = {}
-    for stage in LINEARS:
-        log = recorder.log.get(stage, [])
-        linears[stage] = {"kernels": by_stage.get(stage, []), "split_k": split_k(log), "ltlog": log}
     entry = {
         "tag": name, "model": layer.family, "H": config.hidden_size, "nh": config.num_attention_heads,
         "nkv": config.num_key_value_heads, "hd": layer.head_dim, "ffn": config.intermediate_size, "M": tokens,
@@ -264,10 +270,7 @@ def describe(layer, name, impl, tokens, cached, recorder, stages, probabilities)
         shape = [config.num_key_value_heads, cached, layer.head_dim]
         entry["cache"] = {"k": {"seed": layer.seed + 200, "exp2": 0, "shape": shape},
                           "v": {"seed": layer.seed + 201, "exp2": 0, "shape": shape}}
-    entry["linears"] = linears
-    if recorder.log.get("attention"):
-        entry["attention_ltlog"] = recorder.log["attention"]
-    entry["kernels"] = [[k[0], k[1], k[2], stage] for k, stage in kernels]
+    entry.update(launches(recorder))
     tensors = {"inv_freq": stages["inv_freq"]}
     entry["inv_freq_bits"] = [f"{v & 0xFFFFFFFF:08x}" for v in stages["inv_freq"].view(torch.int32).tolist()]
     entry["stages"] = {}

@@ -8,18 +8,18 @@ once on the prompt (token ids 1000, 1001, ... unless --text is given); every cho
 hidden states it received, profiled and with hooks, and must give the same bits. One sequence, no cache.
 
 Writes per layer NAME.safetensors (the layer's input, inv_freq, what is kept of every stage) and NAME.json, the manifest: the
-weights stay where they are and are named by file and key. --rows and --cols: how many of each stage are kept, spread evenly.
+weights stay where they are and are named by file, relative to OUT_DIR, and key. --rows and --cols: how many of each stage are
+kept, spread evenly.
 """
 import argparse
 import contextlib
 import json
 import os
 
-from gpu_trace import Recorder, environment, split_k  # first: chooses the cuBLASLt log file
+from gpu_trace import environment  # first: chooses the cuBLASLt log file
 import torch
 import transformers
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from capture_layer import LINEARS, STAGES, family, label, record
+from capture_layer import STAGES, attention, family, launches, record
 from make_manifests import layer_manifest, write
 from synthetic import DTYPES, save, sha256, spread
 
@@ -65,12 +65,8 @@ class ModelLayer:
         return self.hidden, cos, sin, out[0] if isinstance(out, tuple) else out
 
 
-def attention(impl):
-    return sdpa_kernel(SDPBackend.FLASH_ATTENTION) if impl == "flash" else contextlib.nullcontext()
-
-
-def weight_places(folder, index):
-    """Where the parameters of a layer are: name below the layer -> (file, key)."""
+def weight_places(folder, index, out):
+    """Where the parameters of a layer are: name below the layer -> (file as a manifest in `out` names it, key)."""
     prefix = f"model.layers.{index}."
     path = os.path.join(folder, "model.safetensors.index.json")
     if os.path.exists(path):
@@ -80,17 +76,14 @@ def weight_places(folder, index):
         from safetensors import safe_open
         with safe_open(os.path.join(folder, "model.safetensors"), "pt") as f:
             files = {key: "model.safetensors" for key in f.keys()}
-    return {key[len(prefix):]: (os.path.join(folder, file), key) for key, file in files.items() if key.startswith(prefix)}
+    beside = os.path.relpath(os.path.realpath(folder), os.path.realpath(out))
+    return {key[len(prefix):]: (os.path.join(beside, file), key) for key, file in files.items() if key.startswith(prefix)}
 
 
 def describe(layer, args, recorder, tokens, places, payload):
     """The entry of capture_layer.describe() that make_manifests reads, for real weights."""
-    kernels = [(k, label(k[4])) for k in recorder.kernels if k[4]]
-    by_stage = {}
-    for k, stage in kernels:
-        by_stage.setdefault(stage, []).append(k[0])
     config = layer.config
-    entry = {
+    return {
         "model": layer.family, "dtype": args.dtype, "H": config.hidden_size, "nh": config.num_attention_heads,
         "nkv": config.num_key_value_heads, "hd": layer.head_dim, "ffn": config.intermediate_size, "M": tokens,
         "cached": 0, "first_position": 0, "impl": args.attention, "eps": config.rms_norm_eps,
@@ -98,13 +91,8 @@ def describe(layer, args, recorder, tokens, places, payload):
         "software": dict(environment(), transformers=transformers.__version__),
         "hidden": {"file": payload, "key": "hidden_in"},
         "weights": {name: {"file": file, "key": key} for name, (file, key) in places.items()},
-        "linears": {s: {"kernels": by_stage.get(s, []), "split_k": split_k(recorder.log.get(s, [])),
-                        "ltlog": recorder.log.get(s, [])} for s in LINEARS},
-        "kernels": [[k[0], k[1], k[2], stage] for k, stage in kernels],
+        **launches(recorder),
     }
-    if recorder.log.get("attention"):
-        entry["attention_ltlog"] = recorder.log["attention"]
-    return entry
 
 
 def kept_stages(args, stages):
@@ -168,7 +156,7 @@ def main():
                 raise SystemExit(f"layer {index}: alone it gives other bits than within the model")
             name = f"layer{index}_{args.attention}_m{tokens}"
             payload = name + ".safetensors"
-            entry = describe(layer, args, recorder, tokens, weight_places(os.path.abspath(folder), index), payload)
+            entry = describe(layer, args, recorder, tokens, weight_places(folder, index, args.out), payload)
             tensors, entry["stages"] = kept_stages(args, stages)
             save(os.path.join(args.out, payload), tensors, {"capture": name, **entry["software"]})
             write(os.path.join(args.out, name + ".json"), layer_manifest(entry, payload, "full" if args.hashes else "sampled"))

@@ -1,124 +1,200 @@
-"""Calls cuBLASLt through ctypes with an algorithm of the caller's choice, where PyTorch would ask the library's heuristic.
+"""Calls cuBLASLt through ctypes: runs a matrix product with an algorithm, tile, split, cluster and so on of the caller's choice.
 
-Matrices are given as PyTorch has them: out[M, N] = x[M, K] times w[N, K] transposed, row-major, in batches or not. The library's
-A is w, its B is x, its D is out.
+The library's heuristic, which PyTorch asks, picks a small part of what the library can run.
 """
-import ctypes
+import ctypes as C
+import functools
+import os
+import re
+import subprocess
 
 import torch
 
-TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14}
-COMPUTE_32F, REAL_32F, COMPUTE_64F, REAL_64F = 68, 0, 70, 1
+lib = C.CDLL("libcublasLt.so.13")
+
+TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14, torch.float8_e4m3fn: 28,
+         torch.float8_e5m2: 29}
+COMPUTE = {"16F": (64, torch.float16), "32F": (68, torch.float32), "64F": (70, torch.float64),
+           "TF32": (77, torch.float32)}  # and the type of alpha and beta
+EPILOGUES = {"default": 1, "relu": 2, "bias": 4, "relu_bias": 6, "gelu": 32, "gelu_bias": 36}
 SCHEMES = {"NONE": 0, "INPLACE": 1, "COMPUTE_TYPE": 2, "OUTPUT_TYPE": 4}
-EPILOGUES = {"": 1, "bias": 4, "gelu": 32, "gelu_bias": 36}
-WORKSPACE = 256 << 20
+# Settings of an algorithm: number of the attribute and its type.
+CONFIG = {"id": (0, C.c_int32), "tile": (1, C.c_uint32), "split": (2, C.c_int32), "scheme": (3, C.c_uint32),
+          "swizzle": (4, C.c_uint32), "option": (5, C.c_uint32), "stages": (6, C.c_uint32), "inner": (7, C.c_uint16),
+          "cluster": (8, C.c_uint16)}
+CAPABILITIES = {"tile": 6, "stages": 13}
+# Attributes of a product and of a matrix.
+TRANS_A, TRANS_B, EPILOGUE, BIAS = 3, 4, 7, 8
+BATCH_COUNT, BATCH_STRIDE = 5, 6
+MAX_WORKSPACE = 1  # of a heuristic's preference
+NAMED = {"tile": "CUBLASLT_MATMUL_TILE_", "stages": "CUBLASLT_MATMUL_STAGES_", "cluster": "CUBLASLT_CLUSTER_SHAPE_",
+         "inner": "CUBLASLT_MATMUL_INNER_SHAPE_"}
 
 
-class _Algorithm(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_uint64 * 8)]
+class Algorithm(C.Structure):
+    _fields_ = [("data", C.c_uint64 * 8)]
 
 
-class _Result(ctypes.Structure):
-    _fields_ = [("algo", _Algorithm), ("workspace", ctypes.c_size_t), ("state", ctypes.c_int), ("waves", ctypes.c_float),
-                ("reserved", ctypes.c_int * 4)]
+class Heuristic(C.Structure):
+    _fields_ = [("algo", Algorithm), ("workspace", C.c_size_t), ("state", C.c_int), ("waves", C.c_float),
+                ("reserved", C.c_int * 4)]
 
 
-def arithmetic(dtype):
-    """The compute type and the type of alpha and beta."""
-    return (COMPUTE_64F, REAL_64F) if dtype == torch.float64 else (COMPUTE_32F, REAL_32F)
+def check(status, what):
+    if status != 0:
+        raise RuntimeError(f"cublasLt: {what}: status {status}")
 
 
-class Refused(Exception):
-    """The library does not run this algorithm on this problem."""
+def _size(value):
+    return C.c_size_t(C.sizeof(value))
 
 
-class Lt:
-    def __init__(self):
-        torch.zeros(1, device="cuda")
-        self.lib = ctypes.CDLL("libcublasLt.so.13")
-        self.handle = ctypes.c_void_p()
-        self._must(self.lib.cublasLtCreate(ctypes.byref(self.handle)))
-        self.workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device="cuda")
+@functools.cache
+def _handle():
+    handle = C.c_void_p()
+    check(lib.cublasLtCreate(C.byref(handle)), "create")
+    return handle
+
+
+@functools.cache
+def _workspace(size):
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+@functools.cache
+def _header():
+    """(name, number) of the constants in cublasLt.h: the file CUBLASLT_HEADER, or the first found under /usr and /opt."""
+    path = os.environ.get("CUBLASLT_HEADER") or subprocess.run(
+        ["find", "/usr", "/opt", "-name", "cublasLt.h"], capture_output=True, text=True).stdout.split()[0]
+    with open(path, errors="replace") as f:
+        return re.findall(r"\b(CUBLASLT_[A-Za-z0-9_]+)\s*=\s*(\d+)\b", f.read())
+
+
+@functools.cache
+def names(setting):
+    """The names of a setting's numbers ("tile", "stages", "cluster" or "inner"), from the header."""
+    prefix = NAMED[setting]
+    return {int(number): name[len(prefix):] for name, number in _header() if name.startswith(prefix)}
+
+
+def get(algo, setting):
+    """None if the algorithm does not have it."""
+    number, kind = CONFIG[setting]
+    value, written = kind(), C.c_size_t()
+    status = lib.cublasLtMatmulAlgoConfigGetAttribute(C.byref(algo), number, C.byref(value), _size(value), C.byref(written))
+    return value.value if status == 0 else None
+
+
+def describe(algo):
+    """All settings of an algorithm, by name where the header has one."""
+    out = {setting: get(algo, setting) for setting in CONFIG}
+    for setting in NAMED:
+        out[setting] = names(setting).get(out[setting], out[setting])
+    return out
+
+
+def capability(algo, setting):
+    """The list of tiles or stages that an algorithm knows."""
+    buffer, written = (C.c_uint32 * 512)(), C.c_size_t()
+    status = lib.cublasLtMatmulAlgoCapGetAttribute(C.byref(algo), CAPABILITIES[setting], buffer, _size(buffer), C.byref(written))
+    return list(buffer[:written.value // 4]) if status == 0 else []
+
+
+class Problem:
+    """out[M, N] = alpha·x[M, K]·w[N, K]ᵀ + beta·c[M, N], row-major, in batches (3 dimensions) or not; c is out if not given.
+
+    trans_w: w is [N, K], else [K, N]; trans_x: x is [K, M], else [M, K]. The library's matrices are column-major, so its A is w,
+    its B is x, and its m is N. workspace: the bytes that an algorithm may use.
+    """
+
+    def __init__(self, x, w, out, c=None, compute="32F", epilogue="default", bias=None, trans_w=True, trans_x=False,
+                 workspace=64 << 20):
+        self.desc, self.layouts = C.c_void_p(), []
+        self.x, self.w, self.out, self.c, self.bias = x, w, out, out if c is None else c, bias
+        self.workspace = _workspace(workspace)
+        number, self.scale = COMPUTE[compute]
+        self.types = (number, *(TYPES[t] for t in (self.scale, w.dtype, x.dtype, self.c.dtype, out.dtype)))
+        check(lib.cublasLtMatmulDescCreate(C.byref(self.desc), *self.types[:2]), "desc")
+        settings = {TRANS_A: C.c_int32(trans_w), TRANS_B: C.c_int32(trans_x), EPILOGUE: C.c_int32(EPILOGUES[epilogue])}
+        if bias is not None:
+            settings[BIAS] = C.c_void_p(bias.data_ptr())
+        for attribute, value in settings.items():
+            check(lib.cublasLtMatmulDescSetAttribute(self.desc, attribute, C.byref(value), _size(value)), "desc attribute")
+        for tensor in (w, x, self.c, out):
+            self.layouts.append(self._layout(tensor))
 
     @staticmethod
-    def _must(status):
-        if status != 0:
-            raise Refused(f"cublasStatus {status}")
-
-    def algorithms(self, in_type, out_type):
-        ids, count = (ctypes.c_int * 512)(), ctypes.c_int()
-        a, d = TYPES[in_type], TYPES[out_type]
-        self._must(self.lib.cublasLtMatmulAlgoGetIds(self.handle, *arithmetic(in_type), a, a, d, d, 512, ids, ctypes.byref(count)))
-        return list(ids[:count.value])
-
-    def algorithm(self, in_type, out_type, number, **config):
-        """config: tile, stages, split_k, reduction, swizzle, custom_option."""
-        algo = _Algorithm()
-        a, d = TYPES[in_type], TYPES[out_type]
-        self._must(self.lib.cublasLtMatmulAlgoInit(self.handle, *arithmetic(in_type), a, a, d, d, number, ctypes.byref(algo)))
-        keys = {"tile": 1, "split_k": 2, "reduction": 3, "swizzle": 4, "custom_option": 5, "stages": 6}
-        for name, value in config.items():
-            number = ctypes.c_uint32(SCHEMES[value] if name == "reduction" else value)
-            self._must(self.lib.cublasLtMatmulAlgoConfigSetAttribute(ctypes.byref(algo), keys[name], ctypes.byref(number), 4))
-        return algo
-
-    def capability(self, algo, attribute, count=1):
-        out, written = (ctypes.c_uint32 * count)(), ctypes.c_size_t()
-        status = self.lib.cublasLtMatmulAlgoCapGetAttribute(ctypes.byref(algo), attribute, out, ctypes.sizeof(out), ctypes.byref(written))
-        values = list(out[:written.value // 4]) if status == 0 else []
-        return values if count > 1 else (values or [None])[0]
-
-    def problem(self, x, w, out, trans_w=True, trans_x=False, bias=None, epilogue="", size=None):
-        return _Problem(self, x, w, out, trans_w, trans_x, bias, epilogue, size)
-
-
-class _Problem:
-    """x, w: as they lie in memory: w is [N, K] if trans_w, else [K, N]; x is [K, M] if trans_x, else [M, K]; a batch first."""
-
-    def __init__(self, lt, x, w, out, trans_w, trans_x, bias, epilogue, size):
-        self.lt, self.x, self.w, self.out, self.keep, self.made = lt, x, w, out, bias, []
-        lib = lt.lib
-        self.desc = ctypes.c_void_p()
-        lt._must(lib.cublasLtMatmulDescCreate(ctypes.byref(self.desc), *arithmetic(x.dtype)))
-        settings = [(3, ctypes.c_int32(int(trans_w))), (4, ctypes.c_int32(int(trans_x))), (7, ctypes.c_int32(EPILOGUES[epilogue]))]
-        if bias is not None:
-            settings.append((8, ctypes.c_void_p(bias.data_ptr())))
-        for attribute, value in settings:
-            lt._must(lib.cublasLtMatmulDescSetAttribute(self.desc, attribute, ctypes.byref(value), ctypes.sizeof(value)))
-        self.layouts = [self._layout(t) for t in (w, x, out)]
-
-    def _layout(self, t):
-        lt, layout = self.lt, ctypes.c_void_p()
-        rows, cols = t.shape[-2], t.shape[-1]
-        lt._must(lt.lib.cublasLtMatrixLayoutCreate(ctypes.byref(layout), TYPES[t.dtype], ctypes.c_uint64(cols), ctypes.c_uint64(rows),
-                                                   ctypes.c_int64(t.stride(-2) if rows > 1 else max(cols, 1))))
-        if t.dim() == 3:
-            for attribute, value in ((5, ctypes.c_int32(t.shape[0])), (6, ctypes.c_int64(t.stride(0)))):
-                lt._must(lt.lib.cublasLtMatrixLayoutSetAttribute(layout, attribute, ctypes.byref(value), ctypes.sizeof(value)))
+    def _layout(tensor):
+        layout = C.c_void_p()
+        rows, cols = tensor.shape[-2:]
+        stride = tensor.stride(-2) if rows > 1 else cols
+        check(lib.cublasLtMatrixLayoutCreate(C.byref(layout), TYPES[tensor.dtype], C.c_uint64(cols), C.c_uint64(rows),
+                                             C.c_int64(stride)), "layout")
+        if tensor.dim() == 3:
+            for attribute, value in ((BATCH_COUNT, C.c_int32(tensor.shape[0])), (BATCH_STRIDE, C.c_int64(tensor.stride(0)))):
+                check(lib.cublasLtMatrixLayoutSetAttribute(layout, attribute, C.byref(value), _size(value)), "layout attribute")
         return layout
 
-    def check(self, algo):
-        result = _Result()
-        a, b, d = self.layouts
-        status = self.lt.lib.cublasLtMatmulAlgoCheck(self.lt.handle, self.desc, a, b, d, d, ctypes.byref(algo), ctypes.byref(result))
-        return status == 0 and result.state == 0 and result.workspace <= WORKSPACE
+    def algorithms(self):
+        """Numbers (algoId) of all algorithms for these types."""
+        buffer, count = (C.c_int * 128)(), C.c_int()
+        check(lib.cublasLtMatmulAlgoGetIds(_handle(), *self.types, 128, buffer, C.byref(count)), "ids")
+        return list(buffer[:count.value])
 
-    def run(self, algo, alpha=1.0, beta=0.0, c=None):
-        """c: as out, which it may be."""
-        if not self.check(algo):
-            raise Refused("cublasLtMatmulAlgoCheck")
-        a, b, d = self.layouts
-        scalar = ctypes.c_double if self.x.dtype == torch.float64 else ctypes.c_float
-        one, zero = scalar(alpha), scalar(beta)
-        c = self.out if c is None else c
-        self.lt._must(self.lt.lib.cublasLtMatmul(
-            self.lt.handle, self.desc, ctypes.byref(one), ctypes.c_void_p(self.w.data_ptr()), a, ctypes.c_void_p(self.x.data_ptr()), b,
-            ctypes.byref(zero), ctypes.c_void_p(c.data_ptr()), d, ctypes.c_void_p(self.out.data_ptr()), d, ctypes.byref(algo),
-            ctypes.c_void_p(self.lt.workspace.data_ptr()), ctypes.c_size_t(WORKSPACE),
-            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
-        return self.out
+    def start(self, number):
+        """The algorithm of this number with its default settings, None if it does not take the types."""
+        algo = Algorithm()
+        status = lib.cublasLtMatmulAlgoInit(_handle(), *self.types, number, C.byref(algo))
+        return algo if status == 0 else None
 
-    def close(self):
+    def choose(self, number, **config):
+        """An algorithm with these settings (None: the default), or None if it does not take them or the problem."""
+        algo = self.start(number)
+        if algo is None:
+            return None
+        for setting, value in config.items():
+            if value is None:
+                continue
+            attribute, kind = CONFIG[setting]
+            value = kind(value)
+            if lib.cublasLtMatmulAlgoConfigSetAttribute(C.byref(algo), attribute, C.byref(value), _size(value)) != 0:
+                return None
+        return algo if self.workspace_of(algo) is not None else None
+
+    def workspace_of(self, algo):
+        """Bytes that the algorithm asks for; None if it cannot run the problem."""
+        result = Heuristic()
+        status = lib.cublasLtMatmulAlgoCheck(_handle(), self.desc, *self.layouts, C.byref(algo), C.byref(result))
+        runs = status == 0 and result.state == 0 and result.workspace <= self.workspace.numel()
+        return result.workspace if runs else None
+
+    def heuristic(self, limit=32 << 20):
+        """The library's own choice, None if it has none."""
+        preference, most = C.c_void_p(), C.c_size_t(limit)
+        check(lib.cublasLtMatmulPreferenceCreate(C.byref(preference)), "preference")
+        check(lib.cublasLtMatmulPreferenceSetAttribute(preference, MAX_WORKSPACE, C.byref(most), _size(most)), "workspace limit")
+        result, count = Heuristic(), C.c_int()
+        status = lib.cublasLtMatmulAlgoGetHeuristic(_handle(), self.desc, *self.layouts, preference, 1, C.byref(result), C.byref(count))
+        lib.cublasLtMatmulPreferenceDestroy(preference)
+        return Algorithm.from_buffer_copy(result.algo) if status == 0 and count.value == 1 else None
+
+    def _scalar(self, value):
+        if self.scale is torch.float16:
+            return C.c_uint16(torch.tensor(value, dtype=torch.float16).view(torch.int16).item() & 0xFFFF)
+        return C.c_double(value) if self.scale is torch.float64 else C.c_float(value)
+
+    def run(self, algo, alpha=1.0, beta=0.0):
+        """The output, None if the library refuses."""
+        a, b = self._scalar(alpha), self._scalar(beta)
+        w, x, c, out, workspace = (C.c_void_p(t.data_ptr()) for t in (self.w, self.x, self.c, self.out, self.workspace))
+        of_w, of_x, of_c, of_out = self.layouts
+        status = lib.cublasLtMatmul(_handle(), self.desc, C.byref(a), w, of_w, x, of_x, C.byref(b), c, of_c, out, of_out,
+                                    C.byref(algo), workspace, C.c_size_t(self.workspace.numel()),
+                                    C.c_void_p(torch.cuda.current_stream().cuda_stream))
+        return self.out if status == 0 else None
+
+    def __del__(self):
         for layout in self.layouts:
-            self.lt.lib.cublasLtMatrixLayoutDestroy(layout)
-        self.lt.lib.cublasLtMatmulDescDestroy(self.desc)
+            lib.cublasLtMatrixLayoutDestroy(layout)
+        if self.desc:
+            lib.cublasLtMatmulDescDestroy(self.desc)

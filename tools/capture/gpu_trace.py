@@ -47,6 +47,14 @@ class Recorder:
     def mark(self, name):
         return _Mark(self, name)
 
+    def by_mark(self):
+        """Kernels as [name, grid, block, shared_bytes] by the innermost span around their launch."""
+        out = {}
+        for *kernel, marks in self.kernels:
+            if marks:
+                out.setdefault(marks[-1], []).append(kernel)
+        return out
+
     def _read(self, events):
         launches = {}
         spans = []

@@ -11,6 +11,8 @@ import struct
 import sys
 from pathlib import Path
 
+from gemm_cases import synthetic
+
 SOFTWARE = {"torch": "2.11.0+cu130", "cuda": "13.0"}
 
 
@@ -43,10 +45,7 @@ class Manifest:
         self.tensors, self.ops = {}, []
 
     def synthetic(self, name, seed, shape, dtype="fp32", exp2=0, plus=None):
-        spec = {"synthetic": "splitmix64-ih4", "seed": seed, "exp2": exp2, "dtype": dtype, "shape": shape}
-        if plus is not None:
-            spec["plus"] = plus
-        self.tensors[name] = spec
+        self.tensors[name] = synthetic(seed, exp2, dtype, shape, **({} if plus is None else {"plus": plus}))
         return name
 
     def stored(self, name):

@@ -8,14 +8,14 @@ products, at k = 0, 3 and K - 5, so that it can be computed by hand for any spli
 shows every rounding.
 """
 import argparse
-import json
 import os
 import time
 
 import gpu_trace  # first: chooses the cuBLASLt log file
 import torch
-from cublaslt_algorithms import STAGES_IDS, TILE_IDS, Problem, capability, describe
+from cublaslt import Problem, capability, describe
 from safetensors.torch import save_file
+from synthetic import save_entries
 
 M, N, K = 32, 128, 256
 ALPHA, BETA = 1.3, 0.7
@@ -46,8 +46,8 @@ def configurations(problem, number):
     """Every tile and stages in one pass, the first few splits."""
     algo = problem.start(number)
     splits = 0
-    for tile in capability(algo, TILE_IDS) or [None]:
-        for stages in capability(algo, STAGES_IDS) or [None]:
+    for tile in capability(algo, "tile") or [None]:
+        for stages in capability(algo, "stages") or [None]:
             for split, scheme in [(None, None), *(SPLITS if splits < 4 else [])]:
                 chosen = problem.choose(number, tile=tile, stages=stages, split=split, scheme=scheme)
                 if chosen is not None:
@@ -78,22 +78,18 @@ def main():
                         key = f"r{len(runs)}"
                         with recorder.mark(key):
                             ran = problem.run(algo, *((ALPHA, BETA) if epilogue == "default" else ()))
-                        if ran:
+                        if ran is not None:
                             runs.append({"key": key, "types": name, "epilogue": epilogue, **describe(algo)})
                             tensors[key] = out.cpu().clone()
-    kernels, first = {}, {}
-    for name, grid, _, _, marks in recorder.kernels:
-        if marks:
-            kernels.setdefault(marks[-1], []).append([name, grid])
+    kernels, first = recorder.by_mark(), {}
     for run in runs:
-        run["kernels"] = kernels.get(run["key"], [])
+        run["kernels"] = [k[:2] for k in kernels.get(run["key"], [])]
         bits = (run["types"], run["epilogue"], tensors[run["key"]].view(torch.uint8).numpy().tobytes())
         if first.setdefault(bits, run["key"]) != run["key"]:
             run["same_as"] = first[bits]
             del tensors[run["key"]]
     save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(args.out, "epilogues.safetensors"))
-    with open(os.path.join(args.out, "epilogues.json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs) + "\n]\n")
+    save_entries(os.path.join(args.out, "epilogues.json"), runs)
     print(len(runs), "runs,", len(first), "different outputs")
 
 

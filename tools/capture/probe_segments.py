@@ -9,22 +9,22 @@ Configurations: what the library's heuristic picks, then algorithm 43 (TF32) and
 shapes at random.
 """
 import argparse
-import json
 import random
 import time
 
 import gpu_trace  # first: chooses the cuBLASLt log file
 import torch
 from capture_gemm import LLM_SHAPES, TOKENS
-from cublaslt_algorithms import CLUSTERS, STAGES, TILES, Problem, describe, get
+from cublaslt import Problem, describe, get, names
+from synthetic import save_entries
 
 KINDS = {"tf32": (torch.float32, "TF32", 43, 1.0, 2.0**60), "f16acc": (torch.float16, "16F", 39, 2.0**-14, 2.0**15)}
 CLUSTERS_TRIED = ["1x1x1", "1x2x1", "1x3x1", "1x4x1", "1x8x1", "2x1x1", "2x2x1", "2x4x1", "4x1x1", "4x2x1", "6x1x1", "7x1x1", "8x1x1"]
 LARGEST = 1 << 25
 
 
-def number_of(names, name):
-    return next(number for number, known in names.items() if known == name)
+def number_of(setting, name):
+    return next(number for number, known in names(setting).items() if known == name)
 
 
 class Probe:
@@ -33,7 +33,7 @@ class Probe:
         self.kind, self.shape, self.nn = kind, (M, N, K), nn
         self.w = torch.full((K, N) if nn else (N, K), self.small, dtype=dtype, device="cuda")
         self.problem = Problem(torch.ones(M, K, dtype=dtype, device="cuda"), self.w, torch.zeros(M, N, dtype=dtype, device="cuda"),
-                               compute=compute, nn=nn)
+                               compute=compute, trans_w=not nn)
 
     def count(self, algo, plus, minus, step):
         """What is added after products `plus` and `minus` have met, one output per tile."""
@@ -94,19 +94,17 @@ def main():
         K = 32 * rng.choice([16, 24, 32, 33, 48, 64, 96]) - rng.choice([0, 0, 8])
         if max(M * K, N * K, M * N) <= LARGEST:
             probe = Probe(kind, M, N, K, False)
-            keep(probe, probe.problem.choose(probe.number, tile=number_of(TILES, tile), stages=number_of(STAGES, "32xAUTO"), split=-1, scheme=2,
-                                             swizzle=int(rng.random() < 0.3), cluster=number_of(CLUSTERS, rng.choice(CLUSTERS_TRIED))), "forced")
+            keep(probe, probe.problem.choose(probe.number, tile=number_of("tile", tile), stages=number_of("stages", "32xAUTO"), split=-1, scheme=2,
+                                             swizzle=int(rng.random() < 0.3), cluster=number_of("cluster", rng.choice(CLUSTERS_TRIED))), "forced")
     recorder = gpu_trace.Recorder()
     with recorder:
         for i, (record, algo) in enumerate(zip(found, algorithms)):
             probe = Probe(record["kind"], record["M"], record["N"], record["K"], record["nn"])
             with recorder.mark(str(i)):
                 probe.problem.run(algo)
-    for name, grid, _, _, marks in recorder.kernels:
-        if marks:
-            found[int(marks[-1])].setdefault("kernels", []).append([name, grid])
-    with open(args.out, "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(record, separators=(",", ":")) for record in found) + "\n]\n")
+    for mark, kernels in recorder.by_mark().items():
+        found[int(mark)]["kernels"] = [k[:2] for k in kernels]
+    save_entries(args.out, found)
     print(len(found), "configurations")
 
 

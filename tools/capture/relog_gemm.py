@@ -10,7 +10,7 @@ import sys
 
 from gpu_trace import Recorder, split_k
 import torch
-from synthetic import DTYPES, self_check, sha256, synthetic
+from synthetic import DTYPES, save_entries, self_check, sha256, synthetic
 
 
 def main():
@@ -36,13 +36,13 @@ def main():
                     out = torch.nn.functional.linear(x, w)
                 torch.cuda.synchronize()
             entries.append({"case": c["case"], "same": sha256(out) == c["sha256_full_output"]})
+    kernels = recorder.by_mark()
     for entry in entries:
         log = recorder.log.get(entry["case"], [])
         entry["split_k"] = split_k(log)
-        entry["kernels"] = [k[:3] for k in recorder.kernels if k[4] and k[4][-1] == entry["case"]]
+        entry["kernels"] = [k[:3] for k in kernels.get(entry["case"], [])]
         entry["ltlog"] = log
-    with open(sys.argv[2], "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries) + "\n]\n")
+    save_entries(sys.argv[2], entries)
     print(sum(e["same"] for e in entries), "of", len(entries), "have the recorded output")
     print({e["case"]: e["split_k"] for e in entries if e["split_k"] != 1})
 

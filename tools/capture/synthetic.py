@@ -6,6 +6,7 @@ splitmix64 finaliser; n is the sum of the four signed 16-bit fields of z; the va
 float32, plus an optional constant added in float32, rounded to the dtype (nearest even).
 """
 import hashlib
+import json
 import math
 
 import torch
@@ -95,6 +96,12 @@ def spread(extent, count):
 def save(path, tensors, metadata):
     tensors = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
     save_file(tensors, path, metadata={k: str(v) for k, v in metadata.items()})
+
+
+def save_entries(path, entries):
+    """A JSON list with one entry a line."""
+    with open(path, "w") as f:
+        f.write("[\n" + ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in entries) + "\n]\n")
 
 
 def self_check():
