@@ -258,6 +258,10 @@ const DotRule* cuda_core_rule(const Format& a, const Format& b) noexcept {
                                .unit_b = fp32,
                                .steps = {{.kind = DotStep::Kind::fma_chain}},
                                .evidence = {Evidence::Level::measured, "IEEE 754 (CUDA C++ programming guide)"}});
+        DotRule wide = out.front();
+        wide.types = {.d = fp64, .a = fp64, .b = fp64, .c = fp64};
+        wide.unit_a = wide.unit_b = fp64;
+        out.push_back(std::move(wide));
         return out;
     }();
     for (const DotRule& rule : rules)

@@ -76,7 +76,8 @@ std::uint64_t dot_walk(const DotRule& rule,
                        DotObserver& observer);
 
 /// The multiply-add of a CUDA core as a rule of depth 1: acc = f32::fma(a, b, acc), operands fp32, bf16 or fp16 (widened
-/// exactly). The same on every GPU, see arch/fp32.hpp. nullptr for other formats.
+/// exactly), or the same in FP64 of two fp64 operands, where which NaN comes out is not known. The same on every GPU, see
+/// arch/fp32.hpp. nullptr for other formats.
 const DotRule* cuda_core_rule(const Format& a, const Format& b) noexcept;
 /// Whether a rule is a chain of FP32 multiply-adds.
 bool is_fp32_chain(const DotRule& rule) noexcept;

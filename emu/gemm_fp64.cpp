@@ -43,17 +43,47 @@ struct BlockSum {
     Value zero() const { return {}; }
     Value walk(const Plan& plan, std::int64_t) const {
         Value acc{};
-        for (const auto& [begin, end] : plan.ranges)
-            for (std::int64_t i = begin; i < end; ++i)
-                for (std::int64_t j = 0; j < columns; ++j)
-                    acc[static_cast<std::size_t>(j)] = f64::fma(a[i], b[j * k + i], acc[static_cast<std::size_t>(j)]);
+        if (plan.from_product) acc.fill(fp64.sign_mask());  // -0 leaves the first product as it is
+        for (const auto& [begin, end] : plan.ranges) chain(begin, end, acc);
         return acc;
     }
-    Value lanes(const Plan&) const { return {}; }  // no such plan: see gemm_fp64
+    Value lanes(const Plan& plan) const {
+        struct Partials {
+            const BlockSum& sum;
+            std::vector<Value> p;
+
+            Value comb(const Comb& comb) const {
+                Value acc{};
+                for (std::int64_t i = comb.first; i < comb.end; i += comb.stride)
+                    sum.chain(i, std::min(comb.end, i + comb.vector), acc);
+                return acc;
+            }
+            Value& at(std::int64_t i) { return p[static_cast<std::size_t>(i)]; }
+            void start(std::int64_t lane, const Comb& c) { at(lane) = comb(c); }
+            void extend(std::int64_t lane, const Comb& c) { sum.add(at(lane), comb(c)); }
+            void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+                for (std::int64_t i = 0; i < count; ++i) sum.add(at(to + i * stride), at(from + i * stride));
+            }
+            void copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+                for (std::int64_t i = 0; i < count; ++i) at(to + i) = at(from + i * stride);
+            }
+            void clear(std::int64_t first, std::int64_t count) { std::fill_n(p.begin() + first, count, Value{}); }
+        };
+        Partials partials{*this, std::vector<Value>(static_cast<std::size_t>(partial_sums(plan)))};
+        reduce_lanes(plan, partials);
+        return partials.p.front();
+    }
     void add(Value& sum, const Value& part) const {
         for (std::size_t j = 0; j < width; ++j) sum[j] = f64::add(sum[j], part[j]);
     }
     void round(Value&) const {}  // to FP64
+
+    /// Continues the chains over [begin, end).
+    void chain(std::int64_t begin, std::int64_t end, Value& acc) const {
+        for (std::int64_t i = begin; i < end; ++i)
+            for (std::int64_t j = 0; j < columns; ++j)
+                acc[static_cast<std::size_t>(j)] = f64::fma(a[i], b[j * k + i], acc[static_cast<std::size_t>(j)]);
+    }
 };
 
 }  // namespace
@@ -65,17 +95,19 @@ bool is_fp64_chain(const DotRule& rule) noexcept {
 
 Tensor gemm_fp64(const GemmTask& task) {
     const std::int64_t k = task.x.cols(), cols = std::ssize(task.cols);
-    if (has_lanes(task.plan) || !(task.result == fp64)) return gemm_accumulators_scalar(task);
+    if (!(task.result == fp64)) return gemm_accumulators_scalar(task);
     const std::optional<Codes> x = load(task.x, task.rows), w = load(task.w, task.cols);
     if (!x || !w) return gemm_accumulators_scalar(task);
     Tensor out(fp64, {std::ssize(task.rows), cols});
-    parallel_for(std::ssize(task.rows), 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t j = 0; j < cols; j += width)
-            for (std::int64_t i = first; i < last; ++i) {
-                const BlockSum sum{x->data() + i * k, w->data() + j * k, k, std::min(width, cols - j), task.result};
-                const auto value = reduce(task.plan, sum);
-                for (std::int64_t at = 0; at < sum.columns; ++at) out.set(i * cols + j + at, value[static_cast<std::size_t>(at)]);
-            }
+    const std::int64_t rows = std::ssize(task.rows), blocks = (cols + width - 1) / width;
+    parallel_for(rows * blocks, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t at = first; at < last; ++at) {  // a block of columns meets all rows while it is in the cache
+            const std::int64_t i = at % rows, j = at / rows * width;
+            const BlockSum sum{x->data() + i * k, w->data() + j * k, k, std::min(width, cols - j), task.result};
+            const auto value = reduce(task.plan, sum);
+            for (std::int64_t c = 0; c < sum.columns; ++c)
+                out.set(i * cols + j + c, value[static_cast<std::size_t>(c)]);
+        }
     });
     return out;
 }

@@ -24,15 +24,17 @@ RecipeValues recorded_values(const OpRequest& request, const Recipe& recipe) {
     return values;
 }
 
+bool on_cuda_cores(const Recipe& recipe) {
+    return std::find(recipe.families.begin(), recipe.families.end(), "cuda_core") != recipe.families.end();
+}
+
 /// Whether a recipe's kernels multiply operands stored as `a`.
 bool fits_operands(const Recipe& recipe, const Format& a) {
     const NamedFormat* accumulator = find_format(recipe.accumulator);
     if (accumulator != nullptr && accumulator->format == fp16 && !(a == fp16)) return false;
-    const bool cuda_core =
-        std::find(recipe.families.begin(), recipe.families.end(), "cuda_core") != recipe.families.end();
     if (const NamedFormat* row = find_format(recipe.operands); row != nullptr)
         return a == fp32 ? row->format.fraction_bits < fp32.fraction_bits : a == row->format;
-    return cuda_core || !(a == fp32);
+    return !(a == (on_cuda_cores(recipe) ? fp64 : fp32));
 }
 
 /// "algoId=66 computeType=COMPUTE_32F", for messages.

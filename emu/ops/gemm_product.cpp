@@ -1,6 +1,7 @@
 #include "emu/ops/gemm_product.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "arch/dot.hpp"
@@ -36,8 +37,17 @@ Tensor entry_of(const Tensor& batch, std::int64_t entry) {
         batch.format(), {rows, cols}, owner->bytes().subspan(static_cast<std::size_t>(entry) * bytes, bytes), owner};
 }
 
-/// alpha·x, rounded to FP32.
-Tensor scaled(std::uint32_t alpha, const Tensor& x) {
+/// alpha·x, rounded to FP32, or to FP64 where x is.
+Tensor scaled(double factor, const Tensor& x) {
+    if (x.format() == fp64) {
+        Tensor out(fp64, x.shape());
+        const auto alpha = std::bit_cast<std::uint64_t>(factor);
+        parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t i = first * x.cols(); i < last * x.cols(); ++i) out.set(i, f64::mul(x.get(i), alpha));
+        });
+        return out;
+    }
+    const std::uint32_t alpha = fp32_from_real(factor);
     Tensor out(fp32, x.shape());
     parallel_for(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
         std::vector<std::uint32_t> row(static_cast<std::size_t>(x.cols()));
@@ -164,6 +174,19 @@ private:
     const Format& result_;
 };
 
+bool fp64_on_cuda_cores(const GemmKernel& kernel) {
+    return kernel.rule->family == "cuda_core" && kernel.rule->types.d == fp64;
+}
+
+/// No capture of FP64 on CUDA cores shows which NaN comes out, or when a zero is negative.
+void refuse_unproved_codes(const OpRequest& request, const Tensor& out) {
+    for (std::int64_t i = 0; i < out.size(); ++i) {
+        const std::uint64_t code = out.get(i);
+        if (is_nan(out.format(), code) || code == out.format().sign_mask())
+            request.not_modelled("a NaN or -0 as the result of an FP64 product on CUDA cores");
+    }
+}
+
 /// Checks the addend against what the recipe says and fills in how it is added.
 void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
     const Recipe& recipe = *kernel.recipe;
@@ -188,6 +211,7 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
     }
     if ((epilogue.gelu != nullptr || epilogue.relu) && (epilogue.addend.empty() || !is_bias))
         request.not_modelled("kernel " + recipe.name + " with GELU or RELU but no bias");
+    if (epilogue.relu && fp64_on_cuda_cores(kernel)) request.not_modelled("kernel " + recipe.name + " with RELU");
     if (epilogue.addend.empty()) return;
     if (is_bias) {
         const RecipeBias* bias = find_bias(recipe, values);
@@ -215,7 +239,7 @@ void scale_operand(const OpRequest& request, const GemmEpilogue& epilogue, GemmK
     if (vector && m == 1 && n == 1 && epilogue.alpha != 1)
         request.not_modelled("kernel " + kernel.recipe->name + " with an alpha and two vectors");
     Tensor& side = epilogue.starts_from_c() || (vector && n == 1) ? w : x;
-    side = scaled(fp32_from_real(epilogue.alpha), side);
+    side = scaled(epilogue.alpha, side);
     kernel.rule = cuda_core_rule(x.format(), w.format());
 }
 
@@ -278,6 +302,7 @@ OpResult gemm_product(const OpRequest& request,
             at += one.bytes().size();
         }
     });
+    if (fp64_on_cuda_cores(kernel)) refuse_unproved_codes(request, out);
     if (left_out > 0)
         result.warnings.push_back("op " + request.id + ": kernel " + kernel.recipe->name + " leaves the last " +
                                   std::to_string(left_out) + " of " + std::to_string(k) +

@@ -218,6 +218,38 @@ TEST_CASE("products: the tiles of a partial round have their own order, wherever
             CHECK(chosen.get(static_cast<std::int64_t>(3 * i + j)) == y.get((*some.rows)[i] * 24 + (*some.cols)[j]));
 }
 
+TEST_CASE("products: FP64 on CUDA cores is refused where no capture shows the result") {
+    const auto refusal = [](const OpRequest& what) -> std::string {
+        try {
+            run(what);
+        } catch (const NotModelled& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    const Tensor x = random(1, {1, 40}, fp64), w = random(2, {6, 40}, fp64);
+    const std::string option = R"({"custom_option": 39})", chosen = "cublas.gemv_fp64";
+    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, option, chosen)) == "accepted");
+    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, R"({"custom_option": 2})", chosen)).find("custom_option = 2") != std::string::npos);
+    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, option, "cublas.gemv")).find("with fp64 operands") != std::string::npos);
+    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, R"({"split_k": 1})", "cublas.simt_sgemm")).find("with fp64 operands") != std::string::npos);
+    const Inputs single{{"x", random(1, {1, 40}, fp32)}, {"w", random(2, {6, 40}, fp32)}};
+    CHECK(refusal(request("linear", single, option, chosen)).find("with fp32 operands") != std::string::npos);
+    const auto with = [&](std::uint64_t code) {
+        Tensor changed(fp64, {1, 40});
+        changed.set(7, code);
+        return refusal(request("linear", {{"x", changed}, {"w", w}}, option, chosen));
+    };
+    CHECK(with(0) == "accepted");
+    CHECK(with(fp64.infinity() + 1).find("a NaN or -0") != std::string::npos);
+    CHECK(with(fp64.infinity()).find("a NaN or -0") == std::string::npos);  // the other products are zeros: ±infinity
+    const Tensor tiny_x(fp64, {1, 1}), tiny_w(fp64, {1, 1});
+    Tensor least = tiny_x, negative = tiny_w;
+    least.set(0, 1);
+    negative.set(0, fp64.sign_mask() | 1);
+    CHECK(refusal(request("linear", {{"x", least}, {"w", negative}}, "{}", "cublas.gemmk1_fp64")).find("a NaN or -0") != std::string::npos);
+}
+
 TEST_CASE("products: malformed requests are refused") {
     const Tensor a = random(1, {4, 40}), b = random(2, {40, 6}), c = random(3, {6});
     CHECK_THAT(failure(request("addmm", {{"a", a}, {"b", b}})), Catch::Matchers::Contains("missing input \"c\""));

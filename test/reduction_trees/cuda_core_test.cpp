@@ -294,15 +294,10 @@ TEST_CASE("kernel names: which recipe, and what they say") {
                      "void cublasLt::splitKreduce_kernel<32, 16, int, float>(P)"}) == "cublas.gemv");
     CHECK(
         recipe_of({gemvx +
-                   "double, double, double, double, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"})
-            .empty());
-    CHECK(
-        recipe_of({gemvx +
                    "__half, __half, __half, __half, false, true, true, false, 7, false, cublasGemvParamsEx<int> >(P)"})
             .empty());
     CHECK(recipe_of({"void dot_kernel<double, 128, 0, cublasDotParams<T> >(P)",
-                     "void reduce_1Block_kernel<double, 128, 7, T>(P)"})
-              .empty());
+                     "void reduce_1Block_kernel<double, 128, 7, T>(P)"}) == "cublas.dot_fp64");
     CHECK(recipe_of({"void dot_kernel<float, 128, 0, cublasDotParams<T> >(P)",
                      "void reduce_1Block_kernel<float, 128, 7, T>(P)"}) == "cublas.dot");
     CHECK(recipe_of({"void gemmSN_TN_kernel<float, 128, 16, 4, 4, 2, 2, true, T>(P)"})
