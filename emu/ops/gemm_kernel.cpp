@@ -33,7 +33,7 @@ bool fits_operands(const Recipe& recipe, const Format& a) {
     const NamedFormat* accumulator = find_format(recipe.accumulator);
     if (accumulator != nullptr && accumulator->format == fp16 && !(a == fp16)) return false;
     if (const NamedFormat* row = find_format(recipe.operands); row != nullptr)
-        return a == fp32 ? row->format.fraction_bits < fp32.fraction_bits : a == row->format;
+        return a == row->format || (a == fp32 && row->format.storage_bits() == fp32.storage_bits());
     return !(a == (on_cuda_cores(recipe) ? fp64 : fp32));
 }
 

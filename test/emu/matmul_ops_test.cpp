@@ -195,6 +195,19 @@ TEST_CASE("products: FP64 kernels take FP64 operands, and no other kernel does")
         }
 }
 
+TEST_CASE("products: CUDA-core kernels take the operands that they were captured with") {
+    for (const char* kernel : {"cublas.simt_sgemm", "cublas.sgemm_largek"}) {
+        const auto product = [&](const Format& format) {
+            return request("linear",
+                           {{"x", random(1, {2, 24}, format)}, {"w", random(2, {3, 24}, format)}},
+                           R"({"split_k": 1})",
+                           kernel);
+        };
+        CHECK(run(product(fp32)).size() == 6);
+        CHECK_THROWS_AS(run(product(bf16)), NotModelled);
+    }
+}
+
 TEST_CASE("products: the tiles of a partial round have their own order, wherever they are asked for") {
     const Tensor x = random(1, {20, 128}, fp32), w = random(2, {24, 128}, fp32);
     const std::string params =
@@ -230,9 +243,13 @@ TEST_CASE("products: FP64 on CUDA cores is refused where no capture shows the re
     const Tensor x = random(1, {1, 40}, fp64), w = random(2, {6, 40}, fp64);
     const std::string option = R"({"custom_option": 39})", chosen = "cublas.gemv_fp64";
     CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, option, chosen)) == "accepted");
-    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, R"({"custom_option": 2})", chosen)).find("custom_option = 2") != std::string::npos);
-    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, option, "cublas.gemv")).find("with fp64 operands") != std::string::npos);
-    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, R"({"split_k": 1})", "cublas.simt_sgemm")).find("with fp64 operands") != std::string::npos);
+    CHECK(
+        refusal(request("linear", {{"x", x}, {"w", w}}, R"({"custom_option": 2})", chosen)).find("custom_option = 2") !=
+        std::string::npos);
+    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, option, "cublas.gemv")).find("with fp64 operands") !=
+          std::string::npos);
+    CHECK(refusal(request("linear", {{"x", x}, {"w", w}}, R"({"split_k": 1})", "cublas.simt_sgemm"))
+              .find("with fp64 operands") != std::string::npos);
     const Inputs single{{"x", random(1, {1, 40}, fp32)}, {"w", random(2, {6, 40}, fp32)}};
     CHECK(refusal(request("linear", single, option, chosen)).find("with fp32 operands") != std::string::npos);
     const auto with = [&](std::uint64_t code) {
@@ -247,7 +264,8 @@ TEST_CASE("products: FP64 on CUDA cores is refused where no capture shows the re
     Tensor least = tiny_x, negative = tiny_w;
     least.set(0, 1);
     negative.set(0, fp64.sign_mask() | 1);
-    CHECK(refusal(request("linear", {{"x", least}, {"w", negative}}, "{}", "cublas.gemmk1_fp64")).find("a NaN or -0") != std::string::npos);
+    CHECK(refusal(request("linear", {{"x", least}, {"w", negative}}, "{}", "cublas.gemmk1_fp64")).find("a NaN or -0") !=
+          std::string::npos);
 }
 
 TEST_CASE("products: malformed requests are refused") {
