@@ -76,7 +76,7 @@ const CudnnKernel* find_cudnn_kernel(std::string_view name) {
 const CudnnKernel* match_cudnn_kernel(const std::vector<std::string>& kernel_names) {
     for (const CudnnKernel& kernel : cudnn_kernels()) {
         const auto is_this = [&](const std::string& name) {
-            return std::any_of(kernel.kernels.begin(), kernel.kernels.end(), [&](const std::string& glob) { return glob_match(glob, name); });
+            return any_glob_match(kernel.kernels, name);
         };
         if (!kernel_names.empty() && std::all_of(kernel_names.begin(), kernel_names.end(), is_this)) return &kernel;
     }

@@ -80,10 +80,6 @@ FlashRecipe read_recipe(JsonReader reader) {
     return recipe;
 }
 
-bool matches_any(const std::vector<std::string>& globs, const std::string& name) {
-    return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return glob_match(glob, name); });
-}
-
 }  // namespace
 
 std::int64_t FlashRecipe::head_dim(std::int64_t tensor_head_dim) const {
@@ -133,8 +129,8 @@ const FlashBuild* find_flash_build(std::string_view name) {
 
 const FlashBuild* match_flash_build(const std::vector<std::string>& kernel_names) {
     for (const FlashBuild& build : flash_recipe().builds) {
-        const auto kernel = [&](const std::string& name) { return matches_any(build.kernels, name); };
-        const auto known = [&](const std::string& name) { return kernel(name) || matches_any(build.companions, name); };
+        const auto kernel = [&](const std::string& name) { return any_glob_match(build.kernels, name); };
+        const auto known = [&](const std::string& name) { return kernel(name) || any_glob_match(build.companions, name); };
         if (std::any_of(kernel_names.begin(), kernel_names.end(), kernel) &&
             std::all_of(kernel_names.begin(), kernel_names.end(), known))
             return &build;

@@ -216,5 +216,7 @@ bool any_applies(const std::vector<RecipeValues>& conditions, const RecipeValues
 
 /// Shell-style match: '*' any run of characters, everything else itself.
 bool glob_match(std::string_view pattern, std::string_view text) noexcept;
+/// Whether one of the patterns does.
+bool any_glob_match(std::span<const std::string> patterns, std::string_view text) noexcept;
 
 }  // namespace bitreplay

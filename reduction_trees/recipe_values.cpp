@@ -20,11 +20,7 @@ std::string text_of(const RecipeValue& value) {
                                                       : std::to_string(std::get<std::int64_t>(value));
 }
 
-bool any_match(const std::vector<std::string>& globs, std::string_view text) {
-    return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return glob_match(glob, text); });
-}
-
-bool any_glob_matches(const std::string& glob, const std::vector<std::string>& names) {
+bool matches_any_of(const std::string& glob, const std::vector<std::string>& names) {
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(glob, name); });
 }
 
@@ -44,7 +40,7 @@ std::optional<RecipeValue> from_name(const RecipeParam& param, const std::string
 
 std::optional<RecipeValue> from_names(const RecipeParam& param, const std::string& kernel, const std::vector<std::string>& all) {
     for (const auto& [glob, value] : param.companion_globs)
-        if (any_glob_matches(glob, all)) return value;
+        if (matches_any_of(glob, all)) return value;
     return from_name(param, kernel);
 }
 
@@ -138,10 +134,10 @@ const RecipeParam* Recipe::find_param(std::string_view param) const noexcept {
 const Recipe* match_recipe(const std::vector<std::string>& kernel_names) {
     for (const Recipe& recipe : recipes()) {
         const auto main = std::count_if(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
-            return any_match(recipe.kernels, name);
+            return any_glob_match(recipe.kernels, name);
         });
         const auto beside = std::count_if(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
-            return !any_match(recipe.kernels, name) && any_match(recipe.companions, name);
+            return !any_glob_match(recipe.kernels, name) && any_glob_match(recipe.companions, name);
         });
         if (main == 1 && main + beside == std::ssize(kernel_names)) return &recipe;
     }
@@ -182,14 +178,14 @@ RecipeValues resolve(const Recipe& recipe,
     }
     std::string kernel;
     for (const std::string& name : kernel_names)
-        if (any_match(recipe.kernels, name)) kernel = name;
+        if (any_glob_match(recipe.kernels, name)) kernel = name;
     // std::regex recurses along what it matches; the longest names of cuBLAS have about 800 characters.
     if (kernel.size() > 4000) throw InputError("a kernel name of " + std::to_string(kernel.size()) + " characters");
     const auto fill = [&](const RecipeParam& param) {
         const std::optional<RecipeValue> named =
             kernel.empty() ? std::nullopt : from_names(param, kernel, kernel_names);
         const bool required = std::any_of(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
-            return any_match(param.required_if, name);
+            return any_glob_match(param.required_if, name);
         });
         const std::optional<RecipeValue> logged =
             log == nullptr ? std::nullopt : from_log(recipe, param, *log, !required);
@@ -274,6 +270,11 @@ bool glob_match(std::string_view pattern, std::string_view text) noexcept {
     }
     while (p < pattern.size() && pattern[p] == '*') ++p;
     return p == pattern.size();
+}
+
+bool any_glob_match(std::span<const std::string> patterns, std::string_view text) noexcept {
+    return std::any_of(
+        patterns.begin(), patterns.end(), [&](const std::string& pattern) { return glob_match(pattern, text); });
 }
 
 }  // namespace bitreplay

@@ -191,11 +191,7 @@ void refuse_unproved_codes(const OpRequest& request, const Tensor& out) {
 void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
     const Recipe& recipe = *kernel.recipe;
     epilogue.math = kernel.rule->types.d;
-    const auto activates = [&](const std::string& name) {
-        return std::any_of(recipe.activation_kernels.begin(), recipe.activation_kernels.end(), [&](const std::string& glob) {
-            return glob_match(glob, name);
-        });
-    };
+    const auto activates = [&](const std::string& name) { return any_glob_match(recipe.activation_kernels, name); };
     const std::vector<std::string>& names = request.kernel_names;
     if (epilogue.gelu == nullptr && !epilogue.relu && !request.cublaslt &&
         std::any_of(names.begin(), names.end(), activates))
