@@ -22,36 +22,11 @@ public:
 
     Value walk(const Plan& plan, std::int64_t) const {
         Value acc = plan.from_product ? task_.rule.types.d.sign_mask() : 0;  // -0 leaves the first product as it is
-        for (const auto& [begin, end] : plan.ranges) acc = chain(begin, end, acc);
+        for (const auto& [begin, end] : plan.ranges) chain(begin, end, acc);
         return acc;
     }
 
-    Value lanes(const Plan& plan) const {
-        struct Partials {
-            const ScalarSum& sum;
-            std::vector<Value> p;
-
-            Value comb(const Comb& comb) const {
-                Value acc = 0;
-                for (std::int64_t k = comb.first; k < comb.end; k += comb.stride)
-                    acc = sum.chain(k, std::min(comb.end, k + comb.vector), acc);
-                return acc;
-            }
-            Value& at(std::int64_t i) { return p[static_cast<std::size_t>(i)]; }
-            void start(std::int64_t lane, const Comb& c) { at(lane) = comb(c); }
-            void extend(std::int64_t lane, const Comb& c) { sum.add(at(lane), comb(c)); }
-            void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
-                for (std::int64_t i = 0; i < count; ++i) sum.add(at(to + i * stride), at(from + i * stride));
-            }
-            void copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
-                for (std::int64_t i = 0; i < count; ++i) at(to + i) = at(from + i * stride);
-            }
-            void clear(std::int64_t first, std::int64_t count) { std::fill_n(p.begin() + first, count, Value{0}); }
-        };
-        Partials partials{*this, std::vector<Value>(static_cast<std::size_t>(partial_sums(plan)))};
-        reduce_lanes(plan, partials);
-        return partials.p.front();
-    }
+    Value lanes(const Plan& plan) const { return reduce_chains(plan, *this); }
 
     void begin(const Plan& plan) const {
         if (observer_ != nullptr) observer_->begin(plan);
@@ -80,13 +55,15 @@ public:
         x = convert(fp32, wide, f32::add(single(x), single(y)));
     }
 
-private:
-    Value chain(std::int64_t begin, std::int64_t end, Value acc) const {
+    /// Continues a chain over products [begin, end).
+    void chain(std::int64_t begin, std::int64_t end, Value& acc) const {
         const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end - begin);
         const auto a = a_.subspan(first, count), b = b_.subspan(first, count);
-        return observer_ != nullptr ? dot_walk(task_.rule, task_.instruction_k, a, b, acc, begin, *observer_)
-                                    : dot_walk(task_.rule, task_.instruction_k, a, b, acc);
+        acc = observer_ != nullptr ? dot_walk(task_.rule, task_.instruction_k, a, b, acc, begin, *observer_)
+                                   : dot_walk(task_.rule, task_.instruction_k, a, b, acc);
     }
+
+private:
 
     const GemmTask& task_;
     std::span<const Operand> a_, b_;

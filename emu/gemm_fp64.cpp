@@ -47,32 +47,7 @@ struct BlockSum {
         for (const auto& [begin, end] : plan.ranges) chain(begin, end, acc);
         return acc;
     }
-    Value lanes(const Plan& plan) const {
-        struct Partials {
-            const BlockSum& sum;
-            std::vector<Value> p;
-
-            Value comb(const Comb& comb) const {
-                Value acc{};
-                for (std::int64_t i = comb.first; i < comb.end; i += comb.stride)
-                    sum.chain(i, std::min(comb.end, i + comb.vector), acc);
-                return acc;
-            }
-            Value& at(std::int64_t i) { return p[static_cast<std::size_t>(i)]; }
-            void start(std::int64_t lane, const Comb& c) { at(lane) = comb(c); }
-            void extend(std::int64_t lane, const Comb& c) { sum.add(at(lane), comb(c)); }
-            void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
-                for (std::int64_t i = 0; i < count; ++i) sum.add(at(to + i * stride), at(from + i * stride));
-            }
-            void copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
-                for (std::int64_t i = 0; i < count; ++i) at(to + i) = at(from + i * stride);
-            }
-            void clear(std::int64_t first, std::int64_t count) { std::fill_n(p.begin() + first, count, Value{}); }
-        };
-        Partials partials{*this, std::vector<Value>(static_cast<std::size_t>(partial_sums(plan)))};
-        reduce_lanes(plan, partials);
-        return partials.p.front();
-    }
+    Value lanes(const Plan& plan) const { return reduce_chains(plan, *this); }
     void add(Value& sum, const Value& part) const {
         for (std::size_t j = 0; j < width; ++j) sum[j] = f64::add(sum[j], part[j]);
     }

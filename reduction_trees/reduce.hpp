@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "reduction_trees/plan.hpp"
 
@@ -35,10 +36,12 @@ typename Sums::Value reduce(const Plan& plan, const Sums& sums, std::int64_t lea
         const std::size_t at = plan.merge.order == Merge::Order::last_to_first ? plan.parts.size() - 1 - i : i;
         typename Sums::Value part = reduce(plan.parts[at], sums, first_leaf[at]);
         if (plan.merge.parts == Merge::Precision::result) sums.round(part);
-        if (first)
-            sum = told ? part : std::move(part);
-        else
+        if (!first)
             sums.add(sum, part);
+        else if constexpr (told)
+            sum = part;
+        else
+            sum = std::move(part);
         first = false;
         if (plan.merge.sums == Merge::Precision::result) sums.round(sum);
         if constexpr (told) sums.merged(part, sum);
@@ -82,6 +85,37 @@ void reduce_lanes(const Plan& plan, Partials& partials) {
         }
     }
     fold_lanes(plan.lanes.folds, partials);
+}
+
+/// Evaluates lanes with one Value a lane. `sums` provides Value, zero() and add() as for reduce(), and
+///   void chain(std::int64_t begin, std::int64_t end, Value& acc): continues a chain over summands [begin, end)
+template <class Sums>
+typename Sums::Value reduce_chains(const Plan& plan, const Sums& sums) {
+    using Value = typename Sums::Value;
+    struct Partials {
+        const Sums& sums;
+        std::vector<Value> p;
+
+        Value comb(const Comb& comb) const {
+            Value acc = sums.zero();
+            for (std::int64_t k = comb.first; k < comb.end; k += comb.stride)
+                sums.chain(k, std::min(comb.end, k + comb.vector), acc);
+            return acc;
+        }
+        Value& at(std::int64_t i) { return p[static_cast<std::size_t>(i)]; }
+        void start(std::int64_t lane, const Comb& c) { at(lane) = comb(c); }
+        void extend(std::int64_t lane, const Comb& c) { sums.add(at(lane), comb(c)); }
+        void merge(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+            for (std::int64_t i = 0; i < count; ++i) sums.add(at(to + i * stride), at(from + i * stride));
+        }
+        void copy(std::int64_t to, std::int64_t from, std::int64_t stride, std::int64_t count) {
+            for (std::int64_t i = 0; i < count; ++i) at(to + i) = at(from + i * stride);
+        }
+        void clear(std::int64_t first, std::int64_t count) { std::fill_n(p.begin() + first, count, sums.zero()); }
+    };
+    Partials partials{sums, std::vector<Value>(static_cast<std::size_t>(partial_sums(plan)), sums.zero())};
+    reduce_lanes(plan, partials);
+    return std::move(partials.p.front());
 }
 
 }  // namespace bitreplay

@@ -47,31 +47,16 @@ inline std::string symbolic(const LaneOrder& order) {
 struct PlanSymbols {
     using Value = std::string;
 
-    static Value chain(Value sum, std::int64_t begin, std::int64_t end) {
+    void chain(std::int64_t begin, std::int64_t end, Value& sum) const {
         for (std::int64_t k = begin; k < end; ++k) sum = Symbols::sum(sum, std::to_string(k));
-        return sum;
     }
-    static Value chain(const Comb& comb) {
-        Value sum;
-        for (std::int64_t k = comb.first; k < comb.end; k += comb.stride) sum = chain(sum, k, std::min(comb.end, k + comb.vector));
-        return sum;
-    }
-
     Value zero() const { return {}; }
     Value walk(const Plan& plan, std::int64_t) const {
         Value sum;
-        for (const Range& range : plan.ranges) sum = chain(sum, range.begin, range.end);
+        for (const Range& range : plan.ranges) chain(range.begin, range.end, sum);
         return sum;
     }
-    Value lanes(const Plan& plan) const {
-        struct Partials : Symbols {
-            void start(std::int64_t lane, const Comb& comb) { at(lane) = PlanSymbols::chain(comb); }
-            void extend(std::int64_t lane, const Comb& comb) { at(lane) = sum(at(lane), PlanSymbols::chain(comb)); }
-        } partials;
-        partials.p.resize(static_cast<std::size_t>(partial_sums(plan)));
-        reduce_lanes(plan, partials);
-        return partials.p.front();
-    }
+    Value lanes(const Plan& plan) const { return reduce_chains(plan, *this); }
     void add(Value& sum, const Value& part) const { sum = Symbols::sum(sum, part); }
     void round(Value& value) const { value = "r[" + value + "]"; }
 };
