@@ -137,24 +137,9 @@ void store(const Format& accumulator, std::span<const float> values, std::int64_
     }
 }
 
-/// Rounds a block of accumulators to out[rows[i]][cols[j]].
-void copy(const Tensor& from, std::span<const std::int64_t> rows, std::span<const std::int64_t> cols, Tensor& out) {
-    std::int64_t at = 0;
-    for (const std::int64_t i : rows)
-        for (const std::int64_t j : cols)
-            out.set(i * out.cols() + j, round_accumulator(from.format(), out.format(), from.get(at++)));
-}
-
 /// Computes the outputs at (positions rows) x (positions cols) by the definition.
 void redo(const GemmTask& task, std::span<const std::int64_t> rows, std::span<const std::int64_t> cols, Tensor& out) {
-    if (rows.empty() || cols.empty()) return;
-    std::vector<std::int64_t> r, c;
-    for (const std::int64_t i : rows) r.push_back(task.rows[static_cast<std::size_t>(i)]);
-    for (const std::int64_t j : cols) c.push_back(task.cols[static_cast<std::size_t>(j)]);
-    GemmTask part = task;
-    part.rows = r;
-    part.cols = c;
-    copy(gemm_accumulators_scalar(part), rows, cols, out);
+    if (!rows.empty() && !cols.empty()) compute_at(task, rows, cols, gemm_accumulators_scalar, out);
 }
 
 struct Method {
@@ -253,11 +238,22 @@ bool too_few(const GemmTask& task) {
 
 }  // namespace
 
-std::uint64_t round_accumulator(const Format& accumulator, const Format& out, std::uint64_t code) {
-    if (out == accumulator) return code;
-    const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
-    if (accumulator != fp32 || out != bf16) return convert(accumulator, out, code);
-    return nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16;
+void compute_at(const GemmTask& task,
+                std::span<const std::int64_t> rows,
+                std::span<const std::int64_t> cols,
+                const std::function<Tensor(const GemmTask&)>& compute,
+                Tensor& out) {
+    std::vector<std::int64_t> r, c;
+    for (const std::int64_t i : rows) r.push_back(task.rows[static_cast<std::size_t>(i)]);
+    for (const std::int64_t j : cols) c.push_back(task.cols[static_cast<std::size_t>(j)]);
+    GemmTask part = task;
+    part.rows = r;
+    part.cols = c;
+    const Tensor outputs = compute(part);
+    std::int64_t at = 0;
+    for (const std::int64_t i : rows)
+        for (const std::int64_t j : cols)
+            out.set(i * out.cols() + j, round_accumulator(outputs.format(), out.format(), outputs.get(at++)));
 }
 
 PackedWeights::PackedWeights(const GemmTask& task) {

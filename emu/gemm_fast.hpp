@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -8,12 +9,25 @@
 #include "emu/gemm.hpp"
 #include "emu/gemm_filter.hpp"
 #include "emu/gemm_pack.hpp"
+#include "formats/convert.hpp"
 
 namespace bitreplay {
 
-/// An accumulator (a code of `accumulator`) rounded to nearest even to a code of `out`. fp32 to bf16 is fast; a NaN
-/// becomes the canonical one.
-std::uint64_t round_accumulator(const Format& accumulator, const Format& out, std::uint64_t code);
+/// An accumulator (a code of `accumulator`) rounded to nearest even to a code of `out`. fp32 to bf16 is fast; a NaN becomes
+/// the canonical one.
+inline std::uint64_t round_accumulator(const Format& accumulator, const Format& out, std::uint64_t code) {
+    if (out == accumulator) return code;
+    if (accumulator != fp32 || out != bf16) return convert(accumulator, out, code);
+    const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
+    return nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16;
+}
+
+/// The outputs at positions rows x cols of the task's lists, by `compute`, rounded into out[rows[i]][cols[j]].
+void compute_at(const GemmTask& task,
+                std::span<const std::int64_t> rows,
+                std::span<const std::int64_t> cols,
+                const std::function<Tensor(const GemmTask&)>& compute,
+                Tensor& out);
 
 /// The weights of a GemmTask in kernel form, for a caller that multiplies by them again. For gemm_accumulators (engine
 /// dense) five bytes per weight; for gemm_rounded (engine filtered) two; engine automatic holds both.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "emu/parallel.hpp"
+#include "reduction_trees/reduce.hpp"
 
 namespace bitreplay {
 namespace {
@@ -24,6 +25,47 @@ bool plain_merges(const Plan& plan) noexcept {
 
 struct Approximation {
     Scratch<float> value, error;
+};
+
+/// Approximations of a tile, for reduce().
+struct ApproximateSum {
+    using Value = Approximation;
+    const FilterLayout& layout;
+    const simd::WalkShape& shape;
+    const simd::FilterKernels& kernels;
+    const FilterRows& a;
+    const FilterColumns& b;
+    std::int64_t row, rows, panel;
+
+    /// No sum yet: a merge from zero adds its first part to +0 exactly (FILTER.md, "Sums of parts").
+    Value zero() const { return {}; }
+    Value walk(const Plan&, std::int64_t leaf) const {
+        Value out{Scratch<float>(static_cast<std::size_t>(rows * width)),
+                  Scratch<float>(static_cast<std::size_t>(rows * width))};
+        const FilterLayout::Leaf& part = layout.leaves[static_cast<std::size_t>(leaf)];
+        const auto [begin, end] = layout.products_of(leaf);
+        kernels.approximate({.block = shape.block,
+                             .align_bits = shape.align_bits,
+                             .rows = rows,
+                             .blocks = (end - begin) / shape.block,
+                             .segments = part.segments,
+                             .a = a.side(row, part.first_segment, begin),
+                             .a_units = a.units,
+                             .a_segments = a.segments,
+                             .b_strip = b.strip_words(),
+                             .b = b.side(panel, part.first_segment, begin),
+                             .value = out.value.data(),
+                             .error = out.error.data()});
+        return out;
+    }
+    Value lanes(const Plan&) const { return {}; }  // never called: filter_layout() knows walks only
+    void add(Value& sum, Value& part) const {
+        if (sum.value.size() == 0)
+            std::swap(sum, part);
+        else
+            kernels.merge(rows * width, sum.value.data(), sum.error.data(), part.value.data(), part.error.data());
+    }
+    void round(Value&) const {}  // never called: plain_merges()
 };
 
 class FilteredGemm {
@@ -51,7 +93,8 @@ public:
     void tile(const FilterRows& a, std::int64_t row0, std::int64_t row, std::int64_t panel, std::uint64_t* open) {
         const std::int64_t rows = std::min(tile_rows, a.count - row),
                            cols = std::min(width, result_.cols() - panel * width);
-        const Approximation approximation = approximate(task_.plan, 0, a, row, rows, panel);
+        const Approximation approximation =
+            reduce(task_.plan, ApproximateSum{layout_, shape_, kernels_, a, b_, row, rows, panel});
         std::uint64_t fit_columns = 0;
         for (std::int64_t j = 0; j < cols; ++j)
             if (!b_.unfit(panel * width + j)) fit_columns |= std::uint64_t{1} << j;
@@ -102,44 +145,6 @@ private:
             trace_->error[at] = unfit ? std::numeric_limits<float>::infinity()
                                       : approximation.error[static_cast<std::size_t>(i * width + j)];
         }
-    }
-
-    Approximation approximate(const Plan& plan,
-                              std::int64_t leaf,
-                              const FilterRows& a,
-                              std::int64_t row,
-                              std::int64_t rows,
-                              std::int64_t panel) const {
-        if (plan.kind == Plan::Kind::walk) {
-            Approximation out{Scratch<float>(static_cast<std::size_t>(rows * width)),
-                              Scratch<float>(static_cast<std::size_t>(rows * width))};
-            const FilterLayout::Leaf& part = layout_.leaves[static_cast<std::size_t>(leaf)];
-            const auto [begin, end] = layout_.products_of(leaf);
-            kernels_.approximate({.block = shape_.block,
-                                  .align_bits = shape_.align_bits,
-                                  .rows = rows,
-                                  .blocks = (end - begin) / shape_.block,
-                                  .segments = part.segments,
-                                  .a = a.side(row, part.first_segment, begin),
-                                  .a_units = a.units,
-                                  .a_segments = a.segments,
-                                  .b_strip = b_.strip_words(),
-                                  .b = b_.side(panel, part.first_segment, begin),
-                                  .value = out.value.data(),
-                                  .error = out.error.data()});
-            return out;
-        }
-        // A merge from zero adds the first part to +0 exactly (a walk never gives -0 a different rounding: see
-        // FILTER.md).
-        Approximation sum;
-        in_order(plan, leaf, [&](const Plan& part, std::int64_t first) {
-            Approximation more = approximate(part, first, a, row, rows, panel);
-            if (sum.value.size() == 0)
-                sum = std::move(more);
-            else
-                kernels_.merge(rows * width, sum.value.data(), sum.error.data(), more.value.data(), more.error.data());
-        });
-        return sum;
     }
 
     const GemmTask& task_;

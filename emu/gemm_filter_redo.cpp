@@ -6,8 +6,9 @@
 #include <tuple>
 
 #include "arch/fp32.hpp"
+#include "emu/gemm_fast.hpp"
 #include "emu/indices.hpp"
-#include "formats/convert.hpp"
+#include "reduction_trees/reduce.hpp"
 
 namespace bitreplay {
 namespace {
@@ -15,43 +16,42 @@ namespace {
 constexpr std::int64_t width = simd::panel_columns;
 constexpr std::int64_t least_pairs = 6;  // fewer of them are cheaper by rows
 
-}  // namespace
-
-std::int64_t leaves_of(const Plan& plan) noexcept {
-    if (plan.kind == Plan::Kind::walk) return 1;
-    std::int64_t count = 0;
-    for (const Plan& part : plan.parts) count += leaves_of(part);
-    return count;
-}
-
-/// Exact sums of separate outputs: walk(begin, end, acc) adds products [begin, end) to their accumulators.
+/// Exact sums of `count` separate outputs, for reduce(): add_products(range, acc) continues their accumulators.
 template <class Walk>
-void FilterRedo::exact_sums(const Plan& plan, std::int64_t leaf, std::span<float> acc, const Walk& walk) const {
-    if (plan.kind == Plan::Kind::walk) {
-        std::fill(acc.begin(), acc.end(), 0.0F);
-        const Range range = layout_.products_of(leaf);
-        walk(range.begin, range.end, acc.data());
-        return;
+struct SeparateSums {
+    using Value = Scratch<float>;  // aligned
+    std::size_t count;
+    const FilterLayout& layout;
+    const Walk& add_products;
+
+    Value zero() const {
+        Value acc(count);
+        std::fill_n(acc.data(), count, 0.0F);
+        return acc;
     }
-    bool first = !plan.merge.from_zero;
-    std::vector<std::uint32_t> sums(acc.size());
-    in_order(plan, leaf, [&](const Plan& part, std::int64_t at) {
-        exact_sums(part, at, acc, walk);
-        for (std::size_t i = 0; i < acc.size(); ++i) {
-            const auto x = std::bit_cast<std::uint32_t>(acc[i]);
-            sums[i] = first ? x : f32::add(sums[i], x);
-        }
-        first = false;
-    });
-    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] = std::bit_cast<float>(sums[i]);
+    Value walk(const Plan&, std::int64_t leaf) const {
+        Value acc = zero();
+        add_products(layout.products_of(leaf), acc.data());
+        return acc;
+    }
+    Value lanes(const Plan&) const { return zero(); }  // never called: filter_layout() knows walks only
+    void add(Value& sum, const Value& part) const {
+        const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+        for (std::size_t i = 0; i < count; ++i) sum[i] = std::bit_cast<float>(f32::add(bits(sum[i]), bits(part[i])));
+    }
+    void round(Value&) const {}  // never called: filter_layout() refuses such merges
+};
+
+template <class Walk>
+Scratch<float> separate_sums(const Plan& plan, std::size_t count, const FilterLayout& layout, const Walk& walk) {
+    return reduce(plan, SeparateSums<Walk>{count, layout, walk});
 }
+
+}  // namespace
 
 /// An exact accumulator: finite, because its operands are small.
 void FilterRedo::store(std::int64_t i, std::int64_t j, float acc) const {
-    const auto bits = std::bit_cast<std::uint32_t>(acc);
-    const std::uint64_t rounded =
-        out_ == bf16 ? (bits + 0x7FFFU + ((bits >> 16) & 1)) >> 16 : convert(fp32, out_, bits);
-    const auto code = static_cast<std::uint16_t>(rounded);
+    const auto code = static_cast<std::uint16_t>(round_accumulator(fp32, out_, std::bit_cast<std::uint32_t>(acc)));
     std::memcpy(result_.mutable_bytes().data() + (i * result_.cols() + j) * 2, &code, 2);
 }
 
@@ -87,26 +87,26 @@ void FilterRedo::pairs(const FilterRows& a,
                 places.push_back({row + i, column, count});
             }
         }
-    Scratch<float> acc(vectors.size() * 16);  // aligned
     std::vector<std::uint16_t> unsafe(vectors.size());
-    exact_sums(task_.plan, 0, std::span(acc.data(), acc.size()), [&](std::int64_t begin, std::int64_t end, float* to) {
-        // A stretch of both sides is read by all vectors before the next.
-        for (std::int64_t k = begin; k < end; k += simd::segment_products)
-            for (std::size_t v = 0; v < vectors.size(); v += together)
-                kernels_.walk_pairs(
-                    {.block = shape_.block,
-                     .align_bits = shape_.align_bits,
-                     .blocks = (std::min<std::int64_t>(k + simd::segment_products, end) - k) / shape_.block,
-                     .count = static_cast<std::int64_t>(std::min(together, vectors.size() - v)),
-                     .vectors = vectors.data() + v,
-                     .a = a.pairs.data(),
-                     .b = b_.side(panel, 0, 0).pairs,
-                     .a_strip = a.units * simd::strip_rows,
-                     .b_strip = b_.strip_words(),
-                     .first = k / shape_.block,
-                     .acc = to + v * 16,
-                     .unsafe = unsafe.data() + v});
-    });
+    const Scratch<float> acc =
+        separate_sums(task_.plan, vectors.size() * 16, layout_, [&](const Range& range, float* to) {
+            // A stretch of both sides is read by all vectors before the next.
+            for (std::int64_t k = range.begin; k < range.end; k += simd::segment_products)
+                for (std::size_t v = 0; v < vectors.size(); v += together)
+                    kernels_.walk_pairs(
+                        {.block = shape_.block,
+                         .align_bits = shape_.align_bits,
+                         .blocks = (std::min<std::int64_t>(k + simd::segment_products, range.end) - k) / shape_.block,
+                         .count = static_cast<std::int64_t>(std::min(together, vectors.size() - v)),
+                         .vectors = vectors.data() + v,
+                         .a = a.pairs.data(),
+                         .b = b_.side(panel, 0, 0).pairs,
+                         .a_strip = a.units * simd::strip_rows,
+                         .b_strip = b_.strip_words(),
+                         .first = k / shape_.block,
+                         .acc = to + v * 16,
+                         .unsafe = unsafe.data() + v});
+        });
     for (std::size_t v = 0; v < vectors.size(); ++v)
         for (std::size_t lane = 0; lane < places[v].lanes; ++lane) {
             if (((unsafe[v] >> lane) & 1) != 0) continue;
@@ -140,14 +140,13 @@ void FilterRedo::lanes(std::span<const std::int64_t> columns,
         pairs[lane] = to;
     }
     std::uint32_t unsafe = 0;
-    float acc[simd::lane_count];
-    exact_sums(task_.plan, 0, acc, [&](std::int64_t begin, std::int64_t end, float* to) {
-        task.a = row + begin / 2 * simd::strip_rows;
-        task.blocks = (end - begin) / shape_.block;
-        for (std::size_t lane = 0; lane < simd::lane_count; ++lane) task.b[lane] = pairs[lane] + begin / 2;
-        std::fill(std::begin(task.acc), std::end(task.acc), 0.0F);
+    const Scratch<float> acc = separate_sums(task_.plan, simd::lane_count, layout_, [&](const Range& range, float* to) {
+        task.a = row + range.begin / 2 * simd::strip_rows;
+        task.blocks = (range.end - range.begin) / shape_.block;
+        for (std::size_t lane = 0; lane < simd::lane_count; ++lane) task.b[lane] = pairs[lane] + range.begin / 2;
+        std::copy_n(to, simd::lane_count, task.acc);
         kernels_.walk_lanes(task);
-        std::copy(std::begin(task.acc), std::end(task.acc), to);
+        std::copy_n(task.acc, simd::lane_count, to);
         unsafe |= task.unsafe;
     });
     for (std::size_t lane = 0; lane < columns.size(); ++lane) {
@@ -161,18 +160,11 @@ void FilterRedo::lanes(std::span<const std::int64_t> columns,
 void FilterRedo::block(std::span<const std::int64_t> rows,
                        std::span<const std::int64_t> cols,
                        GemmEngine engine) const {
-    std::vector<std::int64_t> r, c;
-    for (const std::int64_t i : rows) r.push_back(task_.rows[static_cast<std::size_t>(i)]);
-    for (const std::int64_t j : cols) c.push_back(task_.cols[static_cast<std::size_t>(j)]);
-    GemmTask part = task_;
-    part.rows = r;
-    part.cols = c;
-    if (engine != GemmEngine::dense || c.size() != task_.cols.size()) part.packed = nullptr;
-    part.engine = engine;
-    const Tensor outputs = gemm_rounded(part, out_);
-    std::int64_t at = 0;
-    for (const std::int64_t i : rows)
-        for (const std::int64_t j : cols) result_.set(i * result_.cols() + j, outputs.get(at++));
+    GemmTask task = task_;
+    if (engine != GemmEngine::dense || cols.size() != task_.cols.size()) task.packed = nullptr;
+    task.engine = engine;
+    compute_at(
+        task, rows, cols, [&](const GemmTask& part) { return gemm_rounded(part, out_); }, result_);
 }
 
 FilterRedo::Unfit FilterRedo::unfit(const FilterRows& a, std::int64_t row0) const {

@@ -7,23 +7,6 @@ namespace bitreplay {
 /// Share of outputs to be computed exactly above which the dense kernel is faster for all of them.
 inline constexpr double dense_share = 0.4;
 
-/// Leaves (walks) of a plan.
-std::int64_t leaves_of(const Plan& plan) noexcept;
-
-/// Visits the parts of a merge in the order in which they are added: body(part, its first leaf).
-template <class Body>
-void in_order(const Plan& plan, std::int64_t leaf, const Body& body) {
-    std::vector<std::int64_t> first;
-    for (const Plan& part : plan.parts) {
-        first.push_back(leaf);
-        leaf += leaves_of(part);
-    }
-    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
-        const std::size_t at = plan.merge.order == Merge::Order::last_to_first ? plan.parts.size() - 1 - i : i;
-        body(plan.parts[at], first[at]);
-    }
-}
-
 /// Exact outputs where the filter's bound decides nothing (emu/FILTER.md, "Exact work"): accumulators by the filter's
 /// exact kernels, where they cannot by the other engines, rounded into `result`.
 class FilterRedo {
@@ -64,8 +47,6 @@ public:
     void block(std::span<const std::int64_t> rows, std::span<const std::int64_t> cols, GemmEngine engine) const;
 
 private:
-    template <class Walk>
-    void exact_sums(const Plan& plan, std::int64_t leaf, std::span<float> acc, const Walk& walk) const;
     void lanes(std::span<const std::int64_t> columns,
                const std::uint32_t* row,
                std::int64_t i,
