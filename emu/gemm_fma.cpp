@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::int64_t widest = 64, narrowest = 16;  // columns of a panel
 constexpr std::int64_t chunk = 256;  // depth of a panel that is used for all rows of a tile before the next: 64 KiB
-constexpr std::uint32_t one = 0x3F800000;
 constexpr std::int64_t largest_tile = 128;
 constexpr std::int64_t partials_in_cache = 1024;  // rows of accumulators: 256 KiB
 
@@ -100,11 +99,7 @@ public:
     }
 
     void add(Value& sum, const Value& part) const { kernels_.add(sum.data(), part.data(), sum.data(), sum.size()); }
-    void round(Value& value) const {
-        if (result_ == fp32) return;
-        round_through(result_, value);
-        kernels_.mul_scalar(value.data(), one, value.data(), value.size());  // a widened NaN becomes canonical again
-    }
+    void round(Value& value) const { round_sums(kernels_, result_, value); }
 
 private:
     std::size_t size() const { return panel_.rows * panel_.columns; }

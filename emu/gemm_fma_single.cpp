@@ -8,8 +8,6 @@
 namespace bitreplay {
 namespace {
 
-constexpr std::uint32_t one = 0x3F800000;
-
 std::size_t sized(std::int64_t count) noexcept { return static_cast<std::size_t>(count); }
 
 /// The partial sums of lanes, for fold_lanes().
@@ -61,11 +59,7 @@ public:
     }
 
     void add(Value& sum, const Value& part) const { kernels_.add(&sum, &part, &sum, 1); }
-    void round(Value& value) const {
-        if (result_ == fp32) return;
-        round_through(result_, {&value, 1});
-        kernels_.mul_scalar(&value, one, &value, 1);  // a widened NaN becomes canonical again
-    }
+    void round(Value& value) const { round_sums(kernels_, result_, {&value, 1}); }
 
 private:
     /// Continues `count` chains of `depth` consecutive summands each.
@@ -105,6 +99,13 @@ bool takes_turns(const Plan& plan) noexcept {
 }
 
 }  // namespace
+
+void round_sums(const Fp32Kernels& kernels, const Format& result, std::span<std::uint32_t> sums) {
+    constexpr std::uint32_t one = 0x3F800000;
+    if (result == fp32) return;
+    round_through(result, sums);
+    kernels.mul_scalar(sums.data(), one, sums.data(), sums.size());  // a widened NaN becomes canonical again
+}
 
 std::uint32_t fma_single(
     const Fp32Kernels& kernels, const Plan& plan, const Format& result, const std::uint32_t* x, const std::uint32_t* w) {
