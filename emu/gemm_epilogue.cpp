@@ -116,7 +116,7 @@ Tensor apply(const GemmEpilogue& epilogue,
                 value = element.with_bias(acc, addend);
             } else if (!epilogue.orders.empty()) {
                 value = element.with_c(order, acc, addend);
-                for (const Order other : epilogue.orders)
+                for (const Order other : std::span(epilogue.orders).subspan(1))
                     if (element.finish(element.with_c(other, acc, addend)) != element.finish(value)) unclear = true;
             }
             if (epilogue.relu && is_nan(Math::format, value)) relu_of_nan = true;

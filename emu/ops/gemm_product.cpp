@@ -222,8 +222,7 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
         const bool alpha = order != RecipeAddend::Order::first_part || epilogue.alpha == 1;
         const bool beta = (order != RecipeAddend::Order::first_part && order != RecipeAddend::Order::rounded) ||
                           epilogue.beta == 1;
-        const bool read = order != RecipeAddend::Order::from_c || epilogue.beta != 0;
-        if (!alpha || !beta || !read) request.not_modelled("kernel " + recipe.name + " with these alpha and beta");
+        if (!alpha || !beta) request.not_modelled("kernel " + recipe.name + " with these alpha and beta");
     }
 }
 
