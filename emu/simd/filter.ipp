@@ -14,9 +14,7 @@ constexpr int strip = simd::strip_columns;
 constexpr float tiny = 1e-30F;  // everything that underflows on either side
 
 /// acc + a0*b0 + a1*b1 with at most two roundings, subnormals flushed.
-BITREPLAY_INLINE inline void add_pairs(F& acc, const std::uint32_t& a, I b) {
-    asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(a));
-}
+BITREPLAY_INLINE inline void add_pairs(F& acc, I a, I b) { asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(b), "v"(a)); }
 
 BITREPLAY_INLINE inline F magnitude(F x) { return Simd::real(Simd::band(Simd::bits(x), constant(0x7FFFFFFF))); }
 
@@ -28,83 +26,130 @@ BITREPLAY_INLINE inline I binade(F x) {
 /// Second-order terms and the roundings of the bound itself, for walks of so many blocks (at most 2^14).
 float margin(std::int64_t blocks) { return 1.005F / (1.0F - static_cast<float>(blocks) * 0x1.1p-16F); }
 
+/// Blocks that S counts with the largest binade among them.
+constexpr int group_blocks(int block) { return 64 / block; }
+
 /// State of an approximation between segments, [rows][panel_columns] each.
 struct FilterState {
     float* w;      // running value
-    float* sum;    // S: sum of 2^e' over the blocks
-    float* most;   // the largest of them in this segment
+    float* sum;    // S / group_blocks: sum of the groups' largest 2^e'
+    float* most;   // the largest 2^e' of this segment so far, its start included
     float* rest;   // the bound's other terms
     float* slack;  // how large the whole error may be
+
+    FilterState at(std::int64_t i) const { return {w + i, sum + i, most + i, rest + i, slack + i}; }
 };
 
-template <Size rows>
-BITREPLAY_INLINE inline void add_chains(F (&to)[rows], const F (&from)[rows]) {
-    unrolled<static_cast<int>(rows)>([&](auto r)
-                                         BITREPLAY_INLINE { to[r.value] = _mm512_add_ps(to[r.value], from[r.value]); });
+template <Size tile>
+BITREPLAY_INLINE inline void add_chains(F (&to)[tile], const F (&from)[tile]) {
+    unrolled<static_cast<int>(tile)>([&](auto t)
+                                         BITREPLAY_INLINE { to[t.value] = _mm512_add_ps(to[t.value], from[t.value]); });
 }
 
-constexpr std::int64_t part_rows = 16;       // with a segment of a strip: together in the first-level cache
-constexpr std::int64_t reused_segments = 4;  // of a panel, read for all rows: in the second-level cache
-constexpr std::int64_t filter_rows = 128;    // rows whose state is kept
+constexpr std::int64_t stretch_products = 256;  // of two strips: half of the first-level cache, with those to come
+static_assert(segment_products % stretch_products == 0);
+constexpr std::int64_t filter_rows = 128;  // rows whose state is kept
+constexpr int tile_rows = 2, tile_strips = 2;
 
-/// A segment for one strip of columns: blocks [first, first + count).
-struct FilterPart {
-    std::int64_t first, count;
-    const std::uint32_t* next;  // operands of the strip that is next, to be fetched meanwhile
-};
-
-template <int block, int rows>
-__attribute__((noinline)) void filter_part(
-    const FilterTask& task, const FilterState& state, std::int64_t row, int column, const FilterPart& part) {
-    constexpr int units = block / 2, chains = simd::filter_chains(block);
-    constexpr auto R = static_cast<Size>(rows);
-    const std::int64_t first = part.first * units;
-    // The rows belong to one strip: their words lie beside each other.
-    const std::uint32_t* a =
-        task.a.pairs + (row / simd::strip_rows * task.a_units + first) * simd::strip_rows + row % simd::strip_rows;
-    F w[R], sum[R], most[R];
-    const std::uint32_t* b = task.b.pairs + column / strip * task.b_strip + first * strip;
-    const std::int64_t place = row * simd::panel_columns + column;
-    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-        w[r.value] = Simd::load(state.w + place + r.number * simd::panel_columns);
-        sum[r.value] = Simd::load(state.sum + place + r.number * simd::panel_columns);
-        most[r.value] = Simd::real(binade(w[r.value]));
-    });
-    constexpr int lines = block <= 8 ? 1 : block / 8;  // of the next strip a block fetches, so that its rows fetch all
-    const std::uint32_t* next = part.next + row % part_rows / rows * part.count * lines * 16;
-    for (std::int64_t i = 0; i < part.count; ++i) {
-        unrolled<lines>([&](auto line) BITREPLAY_INLINE { _mm_prefetch(next + line.number * 16, _MM_HINT_T0); });
-        next += lines * 16;
-        F chain[static_cast<Size>(chains)][R];
-        // Chain c holds units c, c + chains, …; two chains at a time are added as soon as they are complete.
-        unrolled<chains>([&](auto c) BITREPLAY_INLINE {
-            unrolled<units / chains>([&](auto n) BITREPLAY_INLINE {
-                constexpr int u = c.number + n.number * chains;
-                const I right = _mm512_loadu_si512(b + u * strip);
-                unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-                    if constexpr (n.number == 0) chain[c.value][r.value] = _mm512_setzero_ps();
-                    add_pairs(chain[c.value][r.value], a[u * simd::strip_rows + r.number], right);
-                });
-            });
-            if constexpr (c.number % 2 == 1) add_chains(chain[c.value - 1], chain[c.value]);
-            if constexpr (c.number == 3) add_chains(chain[0], chain[2]);
+/// The sums of a block, from zero: sum[r * strips + v] of row r and strip v.
+template <int block, int rows, int strips>
+BITREPLAY_INLINE inline void block_sums(const std::uint32_t* a,
+                                        const std::uint32_t* b,
+                                        std::int64_t b_strip,
+                                        F (&out)[static_cast<Size>(rows * strips)]) {
+    constexpr int chains = simd::filter_chains(block);
+    F chain[static_cast<Size>(chains)][static_cast<Size>(rows * strips)];
+    unrolled<block / 2>([&](auto u) BITREPLAY_INLINE {
+        constexpr auto c = static_cast<Size>(u.number % chains);
+        I right[static_cast<Size>(strips)];
+        unrolled<strips>([&](auto v) BITREPLAY_INLINE {
+            right[v.value] = _mm512_loadu_si512(b + v.number * b_strip + u.number * strip);
+            Simd::pin(right[v.value]);
         });
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            w[r.value] = _mm512_add_round_ps(w[r.value], chain[0][r.value], toward_zero);
-            const I size = binade(w[r.value]);
-            sum[r.value] = _mm512_add_ps(sum[r.value], Simd::real(size));
-            most[r.value] = Simd::real(Simd::max(Simd::bits(most[r.value]), size));
+            I left = constant(static_cast<std::int32_t>(a[u.number * simd::strip_rows + r.number]));
+            Simd::pin(left);
+            unrolled<strips>([&](auto v) BITREPLAY_INLINE {
+                F& to = chain[c][r.value * strips + v.value];
+                if constexpr (u.number < chains) to = _mm512_setzero_ps();
+                add_pairs(to, left, right[v.value]);
+            });
         });
-        a += units * simd::strip_rows;
-        b += units * strip;
-    }
-
-    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-        const std::int64_t at = place + r.number * simd::panel_columns;
-        Simd::store(state.w + at, w[r.value]);
-        Simd::store(state.sum + at, sum[r.value]);
-        Simd::store(state.most + at, most[r.value]);
     });
+    if constexpr (chains >= 2) add_chains(chain[0], chain[1]);
+    if constexpr (chains == 4) {
+        add_chains(chain[2], chain[3]);
+        add_chains(chain[0], chain[2]);
+    }
+    unrolled<rows * strips>([&](auto t) BITREPLAY_INLINE { out[t.value] = chain[0][t.value]; });
+}
+
+/// Blocks of `rows` rows and two strips; a, b: their first words; state: of the first row and column.
+template <int block, int rows>
+BITREPLAY_INLINE inline void filter_tile(const std::uint32_t* a,
+                                         const std::uint32_t* b,
+                                         std::int64_t b_strip,
+                                         std::int64_t blocks,
+                                         const FilterState& state) {
+    constexpr int units = block / 2, group = group_blocks(block), tile = rows * tile_strips;
+    constexpr auto T = static_cast<Size>(tile);
+    const auto place = [](auto t) BITREPLAY_INLINE {
+        return t.number / tile_strips * simd::panel_columns + t.number % tile_strips * strip;
+    };
+    F w[T];
+    unrolled<tile>([&](auto t) BITREPLAY_INLINE { w[t.value] = Simd::load(state.w + place(t)); });
+    const auto block_of = [&](F(&most)[T], std::int64_t i) BITREPLAY_INLINE {
+        F sum[T];
+        block_sums<block, rows, tile_strips>(a + i * units * simd::strip_rows, b + i * units * strip, b_strip, sum);
+        unrolled<tile>([&](auto t) BITREPLAY_INLINE {
+            w[t.value] = _mm512_add_round_ps(w[t.value], sum[t.value], toward_zero);
+            most[t.value] = _mm512_range_ps(most[t.value], w[t.value], 11);  // the larger magnitude
+        });
+    };
+    for (std::int64_t left = blocks; left > 0; left -= group) {
+        F most[T];  // of the group
+        unrolled<tile>([&](auto t) BITREPLAY_INLINE { most[t.value] = _mm512_setzero_ps(); });
+        if (left >= group)
+            unrolled<group>([&](auto i) BITREPLAY_INLINE { block_of(most, i.number); });
+        else
+            for (std::int64_t i = 0; i < left; ++i) block_of(most, i);
+        unrolled<tile>([&](auto t) BITREPLAY_INLINE {
+            const I size = binade(most[t.value]);
+            float* const sum = state.sum + place(t);
+            float* const largest = state.most + place(t);
+            Simd::store(sum, _mm512_add_ps(Simd::load(sum), Simd::real(size)));
+            Simd::store(largest, Simd::real(Simd::max(Simd::bits(Simd::load(largest)), size)));
+        });
+        a += group * units * simd::strip_rows;
+        b += group * units * strip;
+    }
+    unrolled<tile>([&](auto t) BITREPLAY_INLINE { Simd::store(state.w + place(t), w[t.value]); });
+}
+
+/// Blocks [first, first + count) of all rows and of the two strips from `column` on; next: words of the strips that
+/// follow, to be fetched meanwhile.
+template <int block>
+__attribute__((noinline)) void filter_stretch(const FilterTask& task,
+                                              const FilterState& state,
+                                              int column,
+                                              std::int64_t first,
+                                              std::int64_t count,
+                                              const std::uint32_t* next) {
+    constexpr int units = block / 2;
+    const std::int64_t b_strip = task.b_strip, lines = count * units;
+    const std::uint32_t* const b = task.b.pairs + column / strip * b_strip + first * units * strip;
+    const auto tile = [&](auto rows, std::int64_t row) BITREPLAY_INLINE {
+        for (std::int64_t line = lines * row / task.rows; line < lines * (row + rows.number) / task.rows; ++line)
+            for (int v = 0; v < tile_strips; ++v) _mm_prefetch(next + v * b_strip + line * 16, _MM_HINT_T0);
+        // The rows belong to one strip: their words lie beside each other.
+        const std::uint32_t* const a = task.a.pairs +
+                                       (row / simd::strip_rows * task.a_units + first * units) * simd::strip_rows +
+                                       row % simd::strip_rows;
+        filter_tile<block, rows.number>(a, b, b_strip, count, state.at(row * simd::panel_columns + column));
+    };
+    std::int64_t row = 0;
+    for (; row + tile_rows <= task.rows; row += tile_rows) tile(Index<tile_rows>{}, row);
+    for (; row < task.rows; ++row) tile(Index<1>{}, row);
 }
 
 /// What the segment adds to the bound of one row: the terms beside 2 u S, and condition C.
@@ -162,34 +207,29 @@ void segment_bound(
             Simd::store(state.rest + to, _mm512_add_ps(Simd::load(state.rest + to), more));
             const F slack = Simd::mul(power2, Simd::broadcast(slack_share));
             Simd::store(state.slack + to, _mm512_min_ps(Simd::load(state.slack + to), slack));
+            Simd::store(state.most + to, Simd::real(binade(Simd::load(state.w + to))));  // where the next one starts
         });
     }
 }
 
 template <int block>
-void approximate_segment(
-    const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t rows, std::int64_t segment) {
-    constexpr std::int64_t per_segment = segment_products / block;
-    const std::int64_t left = task.blocks - segment * per_segment;
-    FilterPart part{segment * per_segment, left < per_segment ? left : per_segment, nullptr};
-    for (int column = 0; column < simd::panel_columns; column += strip) {
-        const bool last = column + strip == simd::panel_columns;
-        part.next = task.b.pairs + (last ? 0 : (column / strip + 1) * task.b_strip) +
-                    (part.first + (last ? per_segment : 0)) * (block / 2) * strip;
-        std::int64_t i = row;
-        for (; i + 4 <= row + rows; i += 4) filter_part<block, 4>(task, state, i, column, part);
-        for (; i < row + rows; ++i) filter_part<block, 1>(task, state, i, column, part);
-    }
-    for (std::int64_t i = row; i < row + rows; ++i) segment_bound(task, state, i, segment, part.count);
-}
-
-template <int block>
 void approximate_blocks(const FilterTask& task, const FilterState& state) {
-    for (std::int64_t first = 0; first < task.segments; first += reused_segments)
-        for (std::int64_t row = 0; row < task.rows; row += part_rows)
-            for (std::int64_t segment = first; segment < first + reused_segments && segment < task.segments; ++segment)
-                approximate_segment<block>(
-                    task, state, row, task.rows - row < part_rows ? task.rows - row : part_rows, segment);
+    constexpr std::int64_t per_segment = segment_products / block, stretch = stretch_products / block;
+    for (std::int64_t segment = 0; segment < task.segments; ++segment) {
+        const std::int64_t begin = segment * per_segment, left = task.blocks - begin,
+                           end = begin + (left < per_segment ? left : per_segment);
+        for (std::int64_t first = begin; first < end; first += stretch) {
+            const std::int64_t count = end - first < stretch ? end - first : stretch;
+            for (int column = 0; column < simd::panel_columns; column += tile_strips * strip) {
+                const bool last = column + tile_strips * strip == simd::panel_columns;
+                const std::uint32_t* const next = task.b.pairs +
+                                                  (last ? 0 : column / strip + tile_strips) * task.b_strip +
+                                                  (last ? first + stretch : first) * (block / 2) * strip;
+                filter_stretch<block>(task, state, column, first, count, next);
+            }
+        }
+        for (std::int64_t row = 0; row < task.rows; ++row) segment_bound(task, state, row, segment, end - begin);
+    }
 }
 
 void approximate(const FilterTask& whole) noexcept {
@@ -210,6 +250,7 @@ void approximate(const FilterTask& whole) noexcept {
             Simd::store(task.value + i, _mm512_setzero_ps());
             Simd::store(task.error + i, _mm512_setzero_ps());
             Simd::store(sum + i, _mm512_setzero_ps());
+            Simd::store(most + i, _mm512_setzero_ps());
             Simd::store(slack + i, Simd::real(constant(exponent_bits)));
         }
         const FilterState state{task.value, sum, most, task.error, slack};
@@ -219,9 +260,9 @@ void approximate(const FilterTask& whole) noexcept {
             default: approximate_blocks<16>(task, state); break;
         }
         const F factor = Simd::broadcast(margin(task.blocks));
+        const F unit = Simd::broadcast(2.0F * unit_roundoff * static_cast<float>(group_blocks(task.block)));
         for (std::int64_t i = 0; i < count; i += 16) {
-            const F all =
-                _mm512_fmadd_ps(Simd::load(sum + i), Simd::broadcast(2.0F * unit_roundoff), Simd::load(task.error + i));
+            const F all = _mm512_fmadd_ps(Simd::load(sum + i), unit, Simd::load(task.error + i));
             const F error = _mm512_fmadd_ps(all, factor, Simd::broadcast(tiny));
             const __mmask16 good = _mm512_cmp_ps_mask(error, Simd::load(slack + i), _CMP_LT_OQ);
             Simd::store(task.error + i, Simd::select(good, error, Simd::real(constant(exponent_bits))));
