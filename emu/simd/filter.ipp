@@ -34,10 +34,10 @@ struct FilterState {
     float* w;      // running value
     float* sum;    // S / group_blocks: sum of the groups' largest 2^e'
     float* most;   // the largest 2^e' of this segment so far, its start included
-    float* rest;   // the bound's other terms
-    float* slack;  // how large the whole error may be
+    float* rest;   // the bound's other terms, see segment_bound()
+    float* least;  // the smallest 2^Es
 
-    FilterState at(std::int64_t i) const { return {w + i, sum + i, most + i, rest + i, slack + i}; }
+    FilterState at(std::int64_t i) const { return {w + i, sum + i, most + i, rest + i, least + i}; }
 };
 
 template <Size tile>
@@ -152,63 +152,72 @@ __attribute__((noinline)) void filter_stretch(const FilterTask& task,
     for (; row < task.rows; ++row) tile(Index<1>{}, row);
 }
 
-/// What the segment adds to the bound of one row: the terms beside 2 u S, and condition C.
-void segment_bound(
-    const FilterTask& task, const FilterState& state, std::int64_t row, std::int64_t segment, std::int64_t blocks) {
-    const std::int64_t at_a = row * task.a_segments + segment;
-    // All products are zero: no sum changes and nothing is truncated.
-    if (task.a.deeper[at_a * simd::depth_levels] == 0 || task.b.deeper[segment * simd::depth_levels] == 0) return;
-    const int top = task.a.top[at_a] + task.b.top[segment];  // ep: no product of the segment has a larger exponent
-    const I product_power = constant((top > -127 ? top + 127 : 0) << 23);  // below 2^-126: 0, what is lost is in `tiny`
-    const F unit = Simd::real(constant((127 - task.align_bits) << 23));    // 2^-F
-    const F norm = Simd::broadcast(task.a.norm[at_a] * unit_roundoff);
-    const F other = Simd::mul(Simd::mul(Simd::broadcast(static_cast<float>(blocks)), unit), Simd::real(product_power));
-    const I deeper_a = _mm512_loadu_si512(task.a.deeper + at_a * simd::depth_levels);
-    const I deeper_b = _mm512_loadu_si512(task.b.deeper + segment * simd::depth_levels);
+/// A quarter of the last place of a window whose largest exponent is 0.
+float quarter_unit(int align_bits) {
+    return __builtin_bit_cast(float, static_cast<std::uint32_t>(127 - align_bits - 2) << 23);
+}
+
+/// What the segment adds to the bound of all rows, in units of 2^(-F - 2): the terms beside 2 u S; and condition C.
+void segment_bound(const FilterTask& task, const FilterState& state, std::int64_t segment, std::int64_t blocks) {
+    const std::uint16_t* const b_table = task.b.deeper + segment * simd::depth_levels;
+    const I b_deeper = _mm512_loadu_si512(b_table);
     const auto words = [](int x) { return _mm512_set1_epi16(static_cast<short>(x)); };
-    const auto index = [&](I x) BITREPLAY_INLINE {
-        return _mm512_min_epi16(_mm512_max_epi16(x, words(0)), words(simd::depth_levels - 1));
-    };
-    for (int column = 0; column < simd::panel_columns; column += 32) {
-        const std::int64_t at = row * simd::panel_columns + column;
-        I power[2], deep[2];  // 2^Es; J: bits deeper than this, both sides together, are lost
-        unrolled<2>([&](auto v) BITREPLAY_INLINE {
-            power[v.value] = Simd::max(Simd::bits(Simd::load(state.most + at + 16 * v.number)), product_power);
-            deep[v.value] =
-                Simd::sub(constant(top + 127 + task.align_bits), Simd::template shift_right<23>(power[v.value]));
-        });
-        // 16-bit lanes. n(J + i) <= #{r_a > j} + #{r_b > J + i - j} for every j: the better of two j near the best.
-        // Entry 0 of a table counts everything, entry i what is deeper than i - 1.
-        const I both = _mm512_packs_epi32(deep[0], deep[1]);
-        const I split =
-            _mm512_srai_epi16(_mm512_add_epi16(both, words(task.a.middle[at_a] - task.b.middle[segment])), 1);
-        const I rest = _mm512_sub_epi16(both, split);
-        const auto a = [&](int j) BITREPLAY_INLINE {
-            return _mm512_permutexvar_epi16(index(_mm512_add_epi16(split, words(j + 1))), deeper_a);
-        };
-        const auto b = [&](int j) BITREPLAY_INLINE {
-            return _mm512_permutexvar_epi16(index(_mm512_add_epi16(rest, words(j + 1))), deeper_b);
-        };
-        const auto sum = [](I x, I y) BITREPLAY_INLINE { return _mm512_add_epi16(x, y); };
-        const I a0 = a(0), a1 = a(1), b0 = b(-1), b1 = b(0), b2 = b(1), b3 = b(2);
-        const I lost = _mm512_min_epu16(sum(a0, b1), sum(a1, b0)), deeper1 = _mm512_min_epu16(sum(a0, b2), sum(a1, b1)),
-                deeper2 = _mm512_min_epu16(sum(a0, b3), sum(a1, b2));
-        // In quarters of 2^(Es - F): 2 n(J) + n(J + 1) + n(J + 2).
-        const I quarters = sum(sum(lost, lost), sum(deeper1, deeper2));
-        const F quarter = Simd::mul(unit, Simd::broadcast(0.25F));
-        const I half_lanes[2] = {_mm512_unpacklo_epi16(quarters, constant(0)),
-                                 _mm512_unpackhi_epi16(quarters, constant(0))};
-        unrolled<2>([&](auto v) BITREPLAY_INLINE {
-            const std::int64_t to = at + 16 * v.number;
-            const F power2 = Simd::real(power[v.value]);
-            const F loss = Simd::mul(Simd::mul(_mm512_cvtepi32_ps(half_lanes[v.value]), quarter), power2);
-            const F norm_b = Simd::load(task.b.norm + segment * simd::panel_columns + column + 16 * v.number);
-            const F more = _mm512_fmadd_ps(norm, norm_b, _mm512_add_ps(loss, other));
-            Simd::store(state.rest + to, _mm512_add_ps(Simd::load(state.rest + to), more));
-            const F slack = Simd::mul(power2, Simd::broadcast(slack_share));
-            Simd::store(state.slack + to, _mm512_min_ps(Simd::load(state.slack + to), slack));
-            Simd::store(state.most + to, Simd::real(binade(Simd::load(state.w + to))));  // where the next one starts
-        });
+    const auto sum = [](I x, I y) BITREPLAY_INLINE { return _mm512_add_epi16(x, y); };
+    for (std::int64_t row = 0; row < task.rows; ++row) {
+        const std::int64_t at_a = row * task.a_segments + segment;
+        const std::uint16_t* const a_table = task.a.deeper + at_a * simd::depth_levels;
+        // All products are zero: no sum changes and nothing is truncated.
+        if (a_table[0] == 0 || b_table[0] == 0) continue;
+        const I a_deeper = _mm512_loadu_si512(a_table);
+        const int top = task.a.top[at_a] + task.b.top[segment];  // ep: no product of the segment has a larger exponent
+        // Below 2^-126: 0, what is lost is in `tiny`.
+        const I product_power = constant((top > -127 ? top + 127 : 0) << 23);
+        const F norm = Simd::broadcast(task.a.norm[at_a] * (unit_roundoff / quarter_unit(task.align_bits)));
+        const F other = Simd::mul(Simd::broadcast(4.0F * static_cast<float>(blocks)), Simd::real(product_power));
+        const I middle = words(task.a.middle[at_a] - task.b.middle[segment]);
+        const I everything = words(4 * (a_table[0] < b_table[0] ? a_table[0] : b_table[0]));
+        for (int column = 0; column < simd::panel_columns; column += 32) {
+            const std::int64_t at = row * simd::panel_columns + column;
+            I power[2], deep[2];  // 2^Es; J: bits deeper than this, both sides together, are lost
+            unrolled<2>([&](auto v) BITREPLAY_INLINE {
+                power[v.value] = Simd::max(Simd::bits(Simd::load(state.most + at + 16 * v.number)), product_power);
+                deep[v.value] =
+                    Simd::sub(constant(top + 127 + task.align_bits), Simd::template shift_right<23>(power[v.value]));
+            });
+            // 16-bit lanes. n(J + i) <= #{r_a > j} + #{r_b > J + i - j} for every j: the better of two j near the best,
+            // `split` and the next. Entry 0 of a table counts everything, entry i what is deeper than i - 1. Where
+            // J >= 0, all indices are those of entries: -1 <= split <= J, and a larger rest counts no fewer as the
+            // last.
+            const I both = _mm512_packs_epi32(deep[0], deep[1]);
+            const I half = _mm512_min_epi16(_mm512_srai_epi16(sum(both, middle), 1), both);
+            const I split = _mm512_max_epi16(_mm512_min_epi16(half, words(simd::depth_levels - 3)), words(-1));
+            const I rest = _mm512_min_epi16(_mm512_sub_epi16(both, split), words(simd::depth_levels - 4));
+            const I a0 = _mm512_permutexvar_epi16(sum(split, words(1)), a_deeper),
+                    a1 = _mm512_permutexvar_epi16(sum(split, words(2)), a_deeper),
+                    b0 = _mm512_permutexvar_epi16(rest, b_deeper),
+                    b1 = _mm512_permutexvar_epi16(sum(rest, words(1)), b_deeper),
+                    b2 = _mm512_permutexvar_epi16(sum(rest, words(2)), b_deeper),
+                    b3 = _mm512_permutexvar_epi16(sum(rest, words(3)), b_deeper);
+            const I lost = _mm512_min_epu16(sum(a0, b1), sum(a1, b0)),
+                    deeper1 = _mm512_min_epu16(sum(a0, b2), sum(a1, b1)),
+                    deeper2 = _mm512_min_epu16(sum(a0, b3), sum(a1, b2));
+            // In quarters of 2^(Es - F): 2 n(J) + n(J + 1) + n(J + 2).
+            const I quarters = _mm512_mask_mov_epi16(
+                sum(sum(lost, lost), sum(deeper1, deeper2)), _mm512_cmplt_epi16_mask(both, constant(0)), everything);
+            const I lanes[2] = {_mm512_unpacklo_epi16(quarters, constant(0)),
+                                _mm512_unpackhi_epi16(quarters, constant(0))};
+            unrolled<2>([&](auto v) BITREPLAY_INLINE {
+                const std::int64_t to = at + 16 * v.number;
+                const F largest = Simd::real(power[v.value]);
+                const F norm_b = Simd::load(task.b.norm + segment * simd::panel_columns + column + 16 * v.number);
+                const F more =
+                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(lanes[v.value]), largest, _mm512_fmadd_ps(norm, norm_b, other));
+                Simd::store(state.rest + to, _mm512_add_ps(Simd::load(state.rest + to), more));
+                Simd::store(state.least + to, _mm512_min_ps(Simd::load(state.least + to), largest));
+                Simd::store(state.most + to,
+                            Simd::real(binade(Simd::load(state.w + to))));  // where the next one starts
+            });
+        }
     }
 }
 
@@ -228,7 +237,7 @@ void approximate_blocks(const FilterTask& task, const FilterState& state) {
                 filter_stretch<block>(task, state, column, first, count, next);
             }
         }
-        for (std::int64_t row = 0; row < task.rows; ++row) segment_bound(task, state, row, segment, end - begin);
+        segment_bound(task, state, segment, end - begin);
     }
 }
 
@@ -244,16 +253,16 @@ void approximate(const FilterTask& whole) noexcept {
         task.value += row * simd::panel_columns;
         task.error += row * simd::panel_columns;
         constexpr std::int64_t size = filter_rows * simd::panel_columns;
-        alignas(64) float sum[size], slack[size], most[size];
+        alignas(64) float sum[size], least[size], most[size];
         const std::int64_t count = task.rows * simd::panel_columns;
         for (std::int64_t i = 0; i < count; i += 16) {
             Simd::store(task.value + i, _mm512_setzero_ps());
             Simd::store(task.error + i, _mm512_setzero_ps());
             Simd::store(sum + i, _mm512_setzero_ps());
             Simd::store(most + i, _mm512_setzero_ps());
-            Simd::store(slack + i, Simd::real(constant(exponent_bits)));
+            Simd::store(least + i, Simd::real(constant(exponent_bits)));
         }
-        const FilterState state{task.value, sum, most, task.error, slack};
+        const FilterState state{task.value, sum, most, task.error, least};
         switch (task.block) {
             case 4: approximate_blocks<4>(task, state); break;
             case 8: approximate_blocks<8>(task, state); break;
@@ -261,10 +270,12 @@ void approximate(const FilterTask& whole) noexcept {
         }
         const F factor = Simd::broadcast(margin(task.blocks));
         const F unit = Simd::broadcast(2.0F * unit_roundoff * static_cast<float>(group_blocks(task.block)));
+        const F quarter = Simd::broadcast(quarter_unit(task.align_bits));
         for (std::int64_t i = 0; i < count; i += 16) {
-            const F all = _mm512_fmadd_ps(Simd::load(sum + i), unit, Simd::load(task.error + i));
+            const F all = _mm512_fmadd_ps(Simd::load(sum + i), unit, Simd::mul(Simd::load(task.error + i), quarter));
             const F error = _mm512_fmadd_ps(all, factor, Simd::broadcast(tiny));
-            const __mmask16 good = _mm512_cmp_ps_mask(error, Simd::load(slack + i), _CMP_LT_OQ);
+            const F slack = Simd::mul(Simd::load(least + i), Simd::broadcast(slack_share));
+            const __mmask16 good = _mm512_cmp_ps_mask(error, slack, _CMP_LT_OQ);
             Simd::store(task.error + i, Simd::select(good, error, Simd::real(constant(exponent_bits))));
         }
     }
