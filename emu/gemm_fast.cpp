@@ -130,6 +130,14 @@ void store(const Format& accumulator, std::span<const float> values, std::int64_
         std::memcpy(out.mutable_bytes().data() + at * 4, values.data(), values.size_bytes());
         return;
     }
+    const auto round_to = [&](const Format& narrow) {
+        auto* const to = reinterpret_cast<std::uint16_t*>(out.mutable_bytes().data()) + at;
+        for (std::size_t i = 0; i < values.size(); ++i)
+            to[i] =
+                static_cast<std::uint16_t>(round_accumulator(fp32, narrow, std::bit_cast<std::uint32_t>(values[i])));
+    };
+    if (out.format() == bf16 && accumulator == fp32) return round_to(bf16);
+    if (out.format() == fp16 && accumulator == fp32) return round_to(fp16);
     for (const float value : values) {
         const auto bits = std::bit_cast<std::uint32_t>(value);
         const std::uint64_t code = accumulator == fp32 ? bits : convert(fp32, accumulator, bits);

@@ -13,13 +13,17 @@
 
 namespace bitreplay {
 
-/// An accumulator (a code of `accumulator`) rounded to nearest even to a code of `out`. fp32 to bf16 is fast; a NaN becomes
-/// the canonical one.
+/// An accumulator (a code of `accumulator`) rounded to nearest even to a code of `out`. fp32 to bf16 and fp16 is fast;
+/// a NaN becomes the canonical one.
 inline std::uint64_t round_accumulator(const Format& accumulator, const Format& out, std::uint64_t code) {
     if (out == accumulator) return code;
-    if (accumulator != fp32 || out != bf16) return convert(accumulator, out, code);
-    const bool nan = (code & 0x7FFFFFFFU) > 0x7F800000U;
-    return nan ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16;
+    const std::uint64_t magnitude = code & 0x7FFFFFFFU;
+    if (accumulator == fp32 && out == bf16)
+        return magnitude > 0x7F800000U ? bf16.canonical_nan() : (code + 0x7FFFU + ((code >> 16) & 1)) >> 16;
+    // What rounds to a normal number.
+    if (accumulator == fp32 && out == fp16 && magnitude >= 0x38800000U && magnitude < 0x477FF000U)
+        return ((magnitude - (112U << 23) + 0xFFFU + ((magnitude >> 13) & 1)) >> 13) | ((code >> 16) & 0x8000U);
+    return convert(accumulator, out, code);
 }
 
 /// The outputs at positions rows x cols of the task's lists, by `compute`, rounded into out[rows[i]][cols[j]].

@@ -159,3 +159,18 @@ TEST_CASE("dot engine: products of strided operands from a live accumulator equa
         }
     CHECK(compared == 3 * 6 * 35 * 67);
 }
+
+TEST_CASE("gemm engine: accumulators are rounded as convert() rounds") {
+    std::int64_t compared = 0, different = 0;
+    const auto compare = [&](std::uint32_t code) {
+        for (const Format& out : {bf16, fp16}) {
+            ++compared;
+            different += round_accumulator(fp32, out, code) != convert(fp32, out, code) ? 1 : 0;
+        }
+    };
+    // Every sign, exponent and upper half of the significand, with lower halves around all midpoints.
+    for (std::uint32_t high = 0; high < 1U << 20; ++high)
+        for (const std::uint32_t low : {0x000U, 0x001U, 0x7FFU, 0x800U, 0xFFFU}) compare(high << 12 | low);
+    CHECK(compared == 2 * 5 * (1 << 20));
+    CHECK(different == 0);
+}
