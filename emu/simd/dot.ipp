@@ -5,10 +5,37 @@
 namespace bitreplay::BITREPLAY_ISA {
 namespace {
 
-/// `rows` rows x `vectors` vectors of columns, `blocks` blocks of `length` products each.
+constexpr int group_rows = 8;  // that do a block in turn
+
+/// Fetches the next block's operands of `rows` rows and, the rows of a group together, of the columns.
+template <int length, int rows>
+BITREPLAY_INLINE inline void fetch_ahead(const float* a,
+                                         const std::uint32_t* a_scale,
+                                         std::int64_t a_stride,
+                                         const float* b,
+                                         const std::int8_t* b_scale,
+                                         std::int64_t i) {
+    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
+        __builtin_prefetch(a + r.number * a_stride + length);
+        __builtin_prefetch(a_scale + r.number * a_stride + length);
+    });
+    constexpr auto share = [](int lines) { return (lines * rows + group_rows - 1) / group_rows; };
+    constexpr int value_lines = share(length * simd::panel_columns / 16), scale_lines = share(length);
+    for (int line = 0; line < value_lines; ++line)
+        __builtin_prefetch(b + length * simd::panel_columns + (i / rows * value_lines + line) * 16);
+    for (int line = 0; line < scale_lines; ++line)
+        __builtin_prefetch(b_scale + length * simd::panel_columns + (i / rows * scale_lines + line) * 64);
+}
+
+/// Blocks [first, first + blocks) of rows [row, row + count) for `vectors` vectors of columns; `rows` rows (count is a
+/// multiple) go together.
+///
+/// A block starts with its accumulator, the result of the block before. All rows do a block before the next one: what a
+/// row waits for is ready when its turn comes, and the block's columns stay in the first-level cache.
 template <int length, Result result, bool wide, int rows, int vectors>
 __attribute__((noinline)) void walk_tile(const WalkTask& task,
                                          std::int64_t row,
+                                         std::int64_t count,
                                          int column,
                                          std::int64_t first,
                                          std::int64_t blocks,
@@ -18,129 +45,128 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
     constexpr int columns = vectors * Simd::lanes;
     const WalkShape& shape = *task.shape;
     const std::int32_t align = shape.align_bits;
-    const float* a[R];
-    const std::uint32_t* a_scale[R];
-    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-        a[r.value] = task.a + (row + r.number) * task.a_stride + first;
-        a_scale[r.value] = task.a_scale + (row + r.number) * task.a_stride + first;
-    });
-    const float* b = task.b + first * simd::panel_columns + column;
-    const std::int8_t* b_scale = task.b_scale + first * simd::panel_columns + column;
     // The largest power of two below the limit and all bits above it.
     [[maybe_unused]] const std::int32_t wrap_bits =
         shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit)));
+    const std::int64_t a_stride = task.a_stride;
+    const float* const a_first = task.a + row * a_stride + first;
+    const std::uint32_t* const a_scale = task.a_scale + row * a_stride + first;
+    const float* b = task.b + first * simd::panel_columns + column;
+    const std::int8_t* b_scale = task.b_scale + first * simd::panel_columns + column;
 
-    // Constants and the block's exponents live in memory between uses: the loop over products needs every register.
-    struct alignas(64) Saved {
-        std::int32_t exponent[R][static_cast<Size>(columns)];
-        std::int32_t base[R], lowest_safe[R];
-        Lift lift[R];
-    } saved;
-    unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-        const std::int32_t top = task.a_top[row + r.number] + task.b_top;
-        saved.base[r.value] = (top + 127) << 23;
-        saved.lowest_safe[r.value] = lowest_safe_exponent(top, align);
-        saved.lift[r.value] = {task.a_lift == nullptr ? 0 : task.a_lift[row + r.number], task.b_lift};
-    });
-
-    Simd::B relative[R];  // largest product exponent of the block, one byte per column
-    const auto largest = [&](int k) BITREPLAY_INLINE {
-        const auto eb = Simd::load_bytes(b_scale + k * simd::panel_columns);
+    Simd::B relative[R];  // largest product exponent of a block, one byte per column
+    const auto forget = [&]() BITREPLAY_INLINE {
+        unrolled<rows>([&](auto r) BITREPLAY_INLINE { relative[r.value] = Simd::broadcast_bytes(0x80808080U); });
+    };
+    const auto largest = [&](const std::uint32_t* row_scale, const std::int8_t* column_scale, int k) BITREPLAY_INLINE {
+        const auto eb = Simd::load_bytes(column_scale + k * simd::panel_columns);
         unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            relative[r.value] =
-                Simd::max_bytes(relative[r.value], Simd::add_bytes(eb, Simd::broadcast_bytes(a_scale[r.value][k])));
+            const auto ea = Simd::broadcast_bytes(row_scale[r.number * a_stride + k]);
+            relative[r.value] = Simd::max_bytes(relative[r.value], Simd::add_bytes(eb, ea));
         });
     };
-    unrolled<rows>([&](auto r) BITREPLAY_INLINE { relative[r.value] = Simd::broadcast_bytes(0x80808080U); });
-    for (int k = 0; k < length; ++k) largest(k);
+    forget();
+    for (int k = 0; k < length; ++k) largest(a_scale, b_scale, k);
 
     for (std::int64_t block = 0; block < blocks; ++block) {
-        I sum[R][V];
-        F scale[R][V];
-        bool safe[R];
-        Simd::reload(&saved);
-        unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            I smallest{}, greatest{};
-            unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                const F old = Simd::load(acc + r.number * acc_stride + v.number * Simd::lanes);
-                const I products =
-                    Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])),
-                              constant(saved.base[r.value]));
-                I x = Simd::max(products, Simd::band(Simd::bits(old), constant(exponent_bits)));
-                if (saved.lift[r.value].both() !=
-                    0)  // a subnormal accumulator counts with the smallest normal exponent
-                    x = Simd::max(
-                        x,
-                        Simd::select(Simd::zero(old), constant(0), constant((saved.lift[r.value].both() + 1) << 23)));
-                smallest = v.number == 0 ? x : Simd::min(smallest, x);
-                if constexpr (result == Result::fp16) greatest = v.number == 0 ? x : Simd::max(greatest, x);
-                Simd::store(saved.exponent[r.value] + v.number * Simd::lanes, x);
-                scale[r.value][v.value] = scale_of(x, align);
-                sum[r.value][v.value] = Simd::truncate(Simd::mul(old, scale[r.value][v.value]));
-            });
-            safe[r.value] = Simd::greater(smallest, constant(saved.lowest_safe[r.value])) == all_lanes;
-            if constexpr (result == Result::fp16) safe[r.value] &= Simd::equal(greatest, constant(exponent_bits)) == 0;
-        });
-
-        if (block + 1 < blocks) {  // the next block's exponents, beside this block's products
-            b_scale += length * simd::panel_columns;
-            unrolled<rows>([&](auto r) BITREPLAY_INLINE { a_scale[r.value] += length; });
-        }
-        unrolled<rows>([&](auto r) BITREPLAY_INLINE { relative[r.value] = Simd::broadcast_bytes(0x80808080U); });
-        for (int k = 0; k < length; ++k) {
-            F column_values[V];
-            unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                column_values[v.value] = Simd::load(b + k * simd::panel_columns + v.number * Simd::lanes);
-            });
+        for (std::int64_t i = 0; i < count; i += rows) {
+            const float* const a = a_first + i * a_stride + block * length;
+            float* const out = acc + i * acc_stride;
+            I sum[R][V];
+            F scale[R][V];
+            bool safe[R];
+            std::int32_t lowest_safe[R];
+            Lift lift[R];
             unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-                const F x = Simd::broadcast(a[r.value][k]);
+                const std::int64_t at = row + i + r.number;
+                const std::int32_t top = task.a_top[at] + task.b_top;
+                lowest_safe[r.value] = lowest_safe_exponent(top, align);
+                lift[r.value] = {task.a_lift == nullptr ? 0 : task.a_lift[at], task.b_lift};
+                I smallest{}, greatest{};
                 unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                    const F scaled = Simd::mul(Simd::mul(x, column_values[v.value]), scale[r.value][v.value]);
-                    sum[r.value][v.value] = Simd::add(sum[r.value][v.value], Simd::truncate(scaled));
-                    Simd::pin(sum[r.value][v.value]);
+                    const F old = Simd::load(out + r.number * acc_stride + v.number * Simd::lanes);
+                    const I products =
+                        Simd::add(Simd::template shift_left<23>(Simd::template widen<v.number>(relative[r.value])),
+                                  constant((top + 127) << 23));
+                    I x = Simd::max(products, Simd::band(Simd::bits(old), constant(exponent_bits)));
+                    // A subnormal accumulator counts with the smallest normal exponent.
+                    if (lift[r.value].both() != 0) [[unlikely]]
+                        x = Simd::max(
+                            x, Simd::select(Simd::zero(old), constant(0), constant((lift[r.value].both() + 1) << 23)));
+                    smallest = v.number == 0 ? x : Simd::min(smallest, x);
+                    if constexpr (result == Result::fp16) greatest = v.number == 0 ? x : Simd::max(greatest, x);
+                    scale[r.value][v.value] = scale_of(x, align);
+                    sum[r.value][v.value] = Simd::truncate(Simd::mul(old, scale[r.value][v.value]));
                 });
+                safe[r.value] = Simd::greater(smallest, constant(lowest_safe[r.value])) == all_lanes;
+                if constexpr (result == Result::fp16)
+                    safe[r.value] &= Simd::equal(greatest, constant(exponent_bits)) == 0;
             });
-            largest(k);
-        }
-        Simd::reload(&saved);
 
-        unrolled<rows>([&](auto r) BITREPLAY_INLINE {
-            float* const out = acc + r.number * acc_stride;
-            bool maybe_wrapped = false;
-            if constexpr (wide) {
-                I most{};
+            // Beside the products the exponents of the block that is next (after the last one: of any).
+            const bool wraps = i + rows == count;
+            const std::int64_t step = wraps && block + 1 < blocks ? length : 0;
+            const std::uint32_t* const next_a = a_scale + (wraps ? 0 : i + rows) * a_stride + block * length + step;
+            const std::int8_t* const next_b = b_scale + step * simd::panel_columns;
+            fetch_ahead<length, rows>(a, a_scale + i * a_stride + block * length, a_stride, b, b_scale, i);
+            forget();
+#pragma GCC unroll 16
+            for (int k = 0; k < length; ++k) {
+                F column_values[V];
                 unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                    const I size = Simd::absolute(sum[r.value][v.value]);  // INT_MIN stays: largest as unsigned
-                    most = v.number == 0 ? size : Simd::bor(most, size);
+                    column_values[v.value] = Simd::load(b + k * simd::panel_columns + v.number * Simd::lanes);
                 });
-                maybe_wrapped = Simd::equal(Simd::band(most, constant(wrap_bits)), constant(0)) != all_lanes;
+                unrolled<rows>([&](auto r) BITREPLAY_INLINE {
+                    const F x = Simd::broadcast(a[r.number * a_stride + k]);
+                    unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
+                        const F scaled = Simd::mul(Simd::mul(x, column_values[v.value]), scale[r.value][v.value]);
+                        sum[r.value][v.value] = Simd::add(sum[r.value][v.value], Simd::truncate(scaled));
+                        Simd::pin(sum[r.value][v.value]);
+                    });
+                });
+                largest(next_a, next_b, k);
             }
-            if (!safe[r.value] || maybe_wrapped) [[unlikely]] {
-                alignas(64) std::int32_t sums[static_cast<Size>(columns)];
+
+            unrolled<rows>([&](auto r) BITREPLAY_INLINE {
+                bool maybe_wrapped = false;
+                if constexpr (wide) {
+                    I most{};
+                    unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
+                        const I size = Simd::absolute(sum[r.value][v.value]);  // INT_MIN stays: largest as unsigned
+                        most = v.number == 0 ? size : Simd::bor(most, size);
+                    });
+                    maybe_wrapped = Simd::equal(Simd::band(most, constant(wrap_bits)), constant(0)) != all_lanes;
+                }
+                float* const to = out + r.number * acc_stride;
+                if (!safe[r.value] || maybe_wrapped) [[unlikely]] {
+                    alignas(64) std::int32_t sums[static_cast<Size>(columns)], exponents[static_cast<Size>(columns)];
+                    unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
+                        Simd::store(sums + v.number * Simd::lanes, sum[r.value][v.value]);
+                        Simd::store(exponents + v.number * Simd::lanes,
+                                    Simd::bits(scale_of(Simd::bits(scale[r.value][v.value]), align)));
+                    });
+                    careful_block<result, wide>(shape,
+                                                length,
+                                                columns,
+                                                lowest_safe[r.value],
+                                                lift[r.value],
+                                                a + r.number * a_stride,
+                                                b,
+                                                exponents,
+                                                sums,
+                                                to);
+                    return;
+                }
                 unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                    Simd::store(sums + v.number * Simd::lanes, sum[r.value][v.value]);
+                    F value = Simd::mul(to_float<result>(sum[r.value][v.value]), inverse_of(scale[r.value][v.value]));
+                    if (lift[r.value].both() != 0) [[unlikely]]
+                        value = gradual(value, lift[r.value].both());
+                    Simd::store(to + v.number * Simd::lanes, finished<result>(value));
                 });
-                careful_block<result, wide>(shape,
-                                            length,
-                                            columns,
-                                            saved.lowest_safe[r.value],
-                                            saved.lift[r.value],
-                                            a[r.value],
-                                            b,
-                                            saved.exponent[r.value],
-                                            sums,
-                                            out);
-                return;
-            }
-            unrolled<vectors>([&](auto v) BITREPLAY_INLINE {
-                const I x = Simd::load(saved.exponent[r.value] + v.number * Simd::lanes);
-                F value = Simd::mul(to_float<result>(sum[r.value][v.value]), unit_of(x, align));
-                if (saved.lift[r.value].both() != 0) value = gradual(value, saved.lift[r.value].both());
-                Simd::store(out + v.number * Simd::lanes, finished<result>(value));
             });
-        });
+        }
         b += length * simd::panel_columns;
-        unrolled<rows>([&](auto r) BITREPLAY_INLINE { a[r.value] += length; });
+        b_scale += length * simd::panel_columns;
     }
 }
 
@@ -152,33 +178,37 @@ __attribute__((noinline)) void add_nearest(float* acc, const float* last, int co
 }
 
 template <int length, Result result, bool wide, int rows, int vectors>
-void walk_rows(const WalkTask& task, std::int64_t row, int column) {
+void walk_rows(const WalkTask& task, std::int64_t row, std::int64_t count, int column) {
     float* const acc = task.acc + row * task.acc_stride + column;
+    constexpr auto tile = walk_tile<length, result, wide, rows, vectors>;
     if (!task.shape->halves) {
         [[maybe_unused]] const TowardZero mode;
-        walk_tile<length, result, wide, rows, vectors>(task, row, column, 0, task.blocks, acc, task.acc_stride);
+        tile(task, row, count, column, 0, task.blocks, acc, task.acc_stride);
         return;
     }
     constexpr int columns = vectors * Simd::lanes;
     for (std::int64_t i = 0; i < task.blocks; ++i) {
-        alignas(64) float last[static_cast<Size>(rows)][static_cast<Size>(columns)] = {};
+        alignas(64) float last[static_cast<Size>(group_rows)][static_cast<Size>(columns)] = {};
         {
             [[maybe_unused]] const TowardZero mode;
-            walk_tile<length, result, wide, rows, vectors>(task, row, column, 2 * i * length, 2, last[0], columns);
+            tile(task, row, count, column, 2 * i * length, 2, last[0], columns);
         }
         [[maybe_unused]] const Nearest mode;
-        for (int r = 0; r < rows; ++r) add_nearest(acc + r * task.acc_stride, last[r], columns, result == Result::fp16);
+        for (int r = 0; r < count; ++r)
+            add_nearest(acc + r * task.acc_stride, last[r], columns, result == Result::fp16);
     }
 }
 
 /// All rows of some vectors of columns: fewer vectors, more rows together.
 template <int length, Result result, bool wide, int vectors>
 void walk_columns(const WalkTask& task, int column) {
-    constexpr int rows = Simd::rows * most_vectors / vectors;
-    std::int64_t row = 0;
-    for (; row + rows <= task.rows; row += rows) walk_rows<length, result, wide, rows, vectors>(task, row, column);
-    if constexpr (rows > 1)
-        for (; row < task.rows; ++row) walk_rows<length, result, wide, 1, vectors>(task, row, column);
+    constexpr int rows = most_vectors / vectors;
+    for (std::int64_t row = 0; row < task.rows; row += group_rows) {
+        const std::int64_t left = task.rows - row, count = left < group_rows ? left : group_rows,
+                           even = count / rows * rows;
+        if (even != 0) walk_rows<length, result, wide, rows, vectors>(task, row, even, column);
+        if (even != count) walk_rows<length, result, wide, 1, vectors>(task, row + even, count - even, column);
+    }
 }
 
 template <int length, Result result, bool wide>

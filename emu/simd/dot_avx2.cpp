@@ -10,7 +10,7 @@ namespace {
 struct Simd {
     using F = __m256;
     using I = __m256i;
-    static constexpr int lanes = 8, rows = 1, columns = 32;
+    static constexpr int lanes = 8, columns = 32;
 
     static F load(const float* p) { return _mm256_loadu_ps(p); }
     static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
@@ -20,7 +20,6 @@ struct Simd {
     static I broadcast(std::int32_t x) { return _mm256_set1_epi32(x); }
     static F mul(F x, F y) { return _mm256_mul_ps(x, y); }
     static F mul_toward_zero(F x, F y) { return _mm256_mul_ps(x, y); }
-    static void reload(void* p) { asm volatile("" : : "r"(p) : "memory"); }
     static void pin(I& x) { asm volatile("" : "+x"(x)); }
     static F add_nearest(F x, F y) { return _mm256_add_ps(x, y); }
     static I truncate(F x) { return _mm256_cvttps_epi32(x); }

@@ -18,7 +18,7 @@ constexpr int toward_zero = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
 struct Simd {
     using F = __m512;
     using I = __m512i;
-    static constexpr int lanes = 16, rows = 2, columns = 64;
+    static constexpr int lanes = 16, columns = 64;
 
     static F load(const float* p) { return _mm512_loadu_ps(p); }
     static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
@@ -29,7 +29,6 @@ struct Simd {
     static F mul(F x, F y) { return _mm512_mul_ps(x, y); }
     static F mul_toward_zero(F x, F y) { return _mm512_mul_round_ps(x, y, toward_zero); }
     /// Keeps a sum in its register from one step to the next.
-    static void reload(void* p) { asm volatile("" : : "r"(p) : "memory"); }
     static void pin(I& x) { asm volatile("" : "+v"(x)); }
     static F add_nearest(F x, F y) { return _mm512_add_round_ps(x, y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
     static I truncate(F x) { return _mm512_cvttps_epi32(x); }

@@ -164,6 +164,8 @@ BITREPLAY_INLINE inline F scale_of(I exponent, int align) {
 BITREPLAY_INLINE inline F unit_of(I exponent, int align) {
     return Simd::real(Simd::sub(exponent, constant(align << 23)));
 }
+/// The inverse of a power of two.
+BITREPLAY_INLINE inline F inverse_of(F scale) { return Simd::real(Simd::sub(constant(254 << 23), Simd::bits(scale))); }
 
 /// Exponent fields at or below this are not for the fast path: an operand clamped to exponent_floor could be the
 /// largest, or a product that underflows in fp32 could count.
