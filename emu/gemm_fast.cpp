@@ -222,7 +222,7 @@ Tensor dense_outputs(const GemmTask& task, const Method& method, const Format& f
                 layout,
                 task.cols.subspan(static_cast<std::size_t>(col),
                                   static_cast<std::size_t>(std::min(group, std::ssize(task.cols) - col))),
-                true);
+                simd::operand_lift);
         const PackedColumns& columns = packed != nullptr ? *packed : *own_columns;
         constexpr std::int64_t row_group = 2 * tile_rows;
         for (std::int64_t row = 0; row < std::ssize(task.rows); row += row_group) {
@@ -231,7 +231,7 @@ Tensor dense_outputs(const GemmTask& task, const Method& method, const Format& f
                                task.rule.unit_a,
                                layout,
                                task.rows.subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(rows)),
-                               true);
+                               simd::row_lift);
             dense(task, method, layout, a, row, columns, col, out);
         }
     }
@@ -272,7 +272,7 @@ PackedWeights::PackedWeights(const GemmTask& task) {
         if (const auto filter = filter_layout(task, method->shape, layout))
             filter_.emplace(task.w, task.cols, *filter, method->shape.block);
     if (task.engine != GemmEngine::filtered || !filter_)
-        columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols, true);
+        columns_.emplace(rows_of(task.w), task.rule.unit_b, layout, task.cols, simd::operand_lift);
 }
 
 Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
@@ -327,14 +327,16 @@ WalkLayout DotEngine::layout(std::int64_t depth) const {
 DotEngine::Operand DotEngine::rows(const Codes& a) const {
     Operand out;
     out.codes_ = a;
-    if (kernel_ != nullptr) out.rows_.emplace(a, rule_.unit_a, layout(a.depth), all_indices(a.count), true);
+    if (kernel_ != nullptr)
+        out.rows_.emplace(a, rule_.unit_a, layout(a.depth), all_indices(a.count), simd::operand_lift);
     return out;
 }
 
 DotEngine::Operand DotEngine::columns(const Codes& b) const {
     Operand out;
     out.codes_ = b;
-    if (kernel_ != nullptr) out.columns_.emplace(b, rule_.unit_b, layout(b.depth), all_indices(b.count), true);
+    if (kernel_ != nullptr)
+        out.columns_.emplace(b, rule_.unit_b, layout(b.depth), all_indices(b.count), simd::operand_lift);
     return out;
 }
 

@@ -136,7 +136,9 @@ private:
 };
 
 /// WalkTask's lift of a vector or panel.
-std::int32_t lift_for(std::int32_t top) noexcept { return top < simd::lifted_below ? simd::operand_lift : 0; }
+std::int32_t lift_for(std::int32_t top, std::int32_t most) noexcept {
+    return top < simd::lifted_below ? std::min(-top, most) : 0;
+}
 
 /// An fp32 pattern times 2^lift, exact for what lift_for raises.
 float lifted(std::uint32_t pattern, std::int32_t lift) noexcept {
@@ -251,7 +253,7 @@ PackedRows::PackedRows(const Codes& codes,
                        const Format& unit,
                        const WalkLayout& layout,
                        std::span<const std::int64_t> vectors,
-                       bool may_lift)
+                       std::int32_t most_lift)
     : depth_(std::ssize(layout.source)),
       values_(vectors.size() * layout.source.size()),
       scale_(values_.size()),
@@ -263,7 +265,7 @@ PackedRows::PackedRows(const Codes& codes,
         Decoded row;
         for (std::int64_t i = begin; i < end; ++i) {
             decode(codes, vectors[static_cast<std::size_t>(i)], row);
-            const std::int32_t lift = may_lift ? lift_for(row.top) : 0;
+            const std::int32_t lift = lift_for(row.top, most_lift);
             lift_[static_cast<std::size_t>(i)] = lift;
             top_[static_cast<std::size_t>(i)] = row.top + lift;
             special_[static_cast<std::size_t>(i)] = row.special ? 1 : 0;
@@ -291,7 +293,7 @@ PackedColumns::PackedColumns(const Codes& codes,
                              const Format& unit,
                              const WalkLayout& layout,
                              std::span<const std::int64_t> vectors,
-                             bool may_lift)
+                             std::int32_t most_lift)
     : count_(std::ssize(vectors)), depth_(std::ssize(layout.source)), special_(vectors.size()) {
     constexpr std::int64_t width = simd::panel_columns;
     const std::int64_t panels = (count_ + width - 1) / width;
@@ -313,7 +315,7 @@ PackedColumns::PackedColumns(const Codes& codes,
                 special_[at] = column.special ? 1 : 0;
                 top = std::max(top, column.top);
             }
-            const std::int32_t lift = may_lift ? lift_for(top) : 0;
+            const std::int32_t lift = lift_for(top, most_lift);
             lift_[static_cast<std::size_t>(panel)] = lift;
             top_[static_cast<std::size_t>(panel)] = top + lift;
             float* const values = values_.data() + panel * width * depth_;

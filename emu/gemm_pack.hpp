@@ -45,12 +45,12 @@ WalkLayout walk_layout(const Plan& plan, const simd::WalkShape& shape, int instr
 /// Operands in the form that kernels read. Vectors with a NaN or an infinity are only marked: no kernel handles them.
 class PackedRows {
 public:
-    /// Packs the listed vectors; with may_lift, small ones are raised (see simd::WalkTask::a_lift).
+    /// Packs the listed vectors; small ones are raised by at most 2^most_lift (see simd::WalkTask::a_lift).
     PackedRows(const Codes& codes,
                const Format& unit,
                const WalkLayout& layout,
                std::span<const std::int64_t> vectors,
-               bool may_lift = false);
+               std::int32_t most_lift = 0);
 
     std::int64_t count() const noexcept { return std::ssize(top_); }
     /// Packed depth: the distance between rows.
@@ -77,7 +77,7 @@ public:
                   const Format& unit,
                   const WalkLayout& layout,
                   std::span<const std::int64_t> vectors,
-                  bool may_lift = false);
+                  std::int32_t most_lift = 0);
 
     std::int64_t count() const noexcept { return count_; }
     std::int64_t panels() const noexcept { return std::ssize(top_); }

@@ -60,9 +60,10 @@ inline constexpr int exponent_floor = -64;
 /// which no intermediate value can leave the fp32 range.
 inline constexpr int safe_exponent = 124;
 
-/// Vectors whose largest exponent is below `lifted_below` are packed 2^operand_lift times as large: their products
-/// would be too small for the fast path.
-inline constexpr int operand_lift = 64, lifted_below = -60;
+/// Vectors whose largest exponent is below `lifted_below` are packed larger by a power of two, at most 2^operand_lift:
+/// their products would be too small for the fast path. Rows whose accumulators start from zero may be raised by
+/// 2^row_lift: enough where both sides are subnormal.
+inline constexpr int operand_lift = 64, row_lift = 120, lifted_below = -60;
 
 using WalkKernel = void (*)(const WalkTask&) noexcept;
 

@@ -90,7 +90,7 @@ TEST_CASE("gemm filter: the bound holds and the result is exact on every kind of
         if (kind == "normal" || kind == "zero-heavy" || kind == "all-maximal" || kind == "repeated" ||
             kind == "binade-edge" || kind == "zero-padded")
             CHECK(counts.decided > counts.compared / 2);
-        if (kind != "subnormal" && kind != "smallest" && kind != "overflow" && kind != "any-code") {
+        if (kind.find("subnormal") == kind.npos && kind != "smallest" && kind != "overflow" && kind != "any-code") {
             CHECK(counts.bounded > counts.compared / 2);
             CHECK(counts.tightest > 0.005);  // a bound that is never approached would hide a missing term
         }

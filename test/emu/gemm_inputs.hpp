@@ -11,9 +11,10 @@
 namespace bitreplay::test {
 
 /// The kinds of data on which every GEMM kernel is compared with the definition.
-inline constexpr std::array<std::string_view, 14> gemm_kinds{"normal",
+inline constexpr std::array<std::string_view, 15> gemm_kinds{"normal",
                                                              "wide-exponent",
                                                              "subnormal",
+                                                             "both-subnormal",
                                                              "smallest",
                                                              "nan-inf",
                                                              "overflow",
@@ -59,6 +60,9 @@ inline Tensor gemm_input(
                                          random.next()));
             } else if (kind == "subnormal") {
                 if (side == 0 || random.below(4) == 0) code = finite(sign, random.next() & format.fraction_mask());
+            } else if (kind == "both-subnormal") {
+                code = finite(sign, random.next() & format.fraction_mask());
+                if (i % 8 == 5) code = normal();
             } else if (kind == "smallest") {  // sums on both sides of the smallest normal number
                 if (side == 0)
                     code =
