@@ -45,9 +45,7 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
     constexpr int columns = vectors * Simd::lanes;
     const WalkShape& shape = *task.shape;
     const std::int32_t align = shape.align_bits;
-    // The largest power of two below the limit and all bits above it.
-    [[maybe_unused]] const std::int32_t wrap_bits =
-        shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit)));
+    [[maybe_unused]] const std::int32_t bits_of_wrapped = wrap_bits(shape);
     const std::int64_t a_stride = task.a_stride;
     const float* const a_first = task.a + row * a_stride + first;
     const std::uint32_t* const a_scale = task.a_scale + row * a_stride + first;
@@ -135,7 +133,7 @@ __attribute__((noinline)) void walk_tile(const WalkTask& task,
                         const I size = Simd::absolute(sum[r.value][v.value]);  // INT_MIN stays: largest as unsigned
                         most = v.number == 0 ? size : Simd::bor(most, size);
                     });
-                    maybe_wrapped = Simd::equal(Simd::band(most, constant(wrap_bits)), constant(0)) != all_lanes;
+                    maybe_wrapped = Simd::equal(Simd::band(most, constant(bits_of_wrapped)), constant(0)) != all_lanes;
                 }
                 float* const to = out + r.number * acc_stride;
                 if (!safe[r.value] || maybe_wrapped) [[unlikely]] {

@@ -177,6 +177,19 @@ BITREPLAY_INLINE inline std::int32_t lowest_safe_exponent(int top, int align) {
 constexpr unsigned all_lanes = (1U << Simd::lanes) - 1;
 constexpr std::int32_t exponent_bits = 0x7F800000;
 
+/// The largest power of two below WalkShape::wrap_limit and all bits above it; 0 where no sum can wrap.
+BITREPLAY_INLINE inline std::int32_t wrap_bits(const WalkShape& shape) {
+    return shape.wrap_limit == 0 ? 0 : -(1 << (31 - __builtin_clz(shape.wrap_limit)));
+}
+
+/// Lanes of a block in which a factor of every product is zero.
+BITREPLAY_INLINE inline unsigned zero_products(int length, const float* a, const float* b) {
+    I some = constant(0);
+    for (int k = 0; k < length; ++k)
+        if (a[k] != 0.0F) some = Simd::bor(some, Simd::bits(Simd::load(b + k * simd::panel_columns)));
+    return Simd::equal(Simd::band(some, constant(0x7FFFFFFF)), constant(0));
+}
+
 /// Finishes a block of one row in which some lane is not for the fast path.
 template <Result result, bool wide>
 __attribute__((noinline)) void careful_block(const WalkShape& shape,
@@ -193,13 +206,21 @@ __attribute__((noinline)) void careful_block(const WalkShape& shape,
         const I x = Simd::load(exponents + i), sum = Simd::load(sums + i);
         const F old = Simd::load(acc + i);
         F rounded = to_float<result>(sum);
-        if constexpr (wide) rounded = wide_block<result>(length, a, b + i, old, scale_of(x, shape.align_bits), sum);
+        if constexpr (wide)
+            if (Simd::equal(Simd::band(Simd::absolute(sum), constant(wrap_bits(shape))), constant(0)) != all_lanes)
+                rounded = wide_block<result>(length, a, b + i, old, scale_of(x, shape.align_bits), sum);
         F value = Simd::mul(rounded, unit_of(x, shape.align_bits));
         if (lift.both() != 0) value = gradual(value, lift.both());
         value = finished<result>(value);
         const unsigned fast = Simd::greater(x, constant(lowest_safe)) & ~Simd::equal(x, constant(exponent_bits));
-        if ((fast & all_lanes) != all_lanes)
-            value = Simd::select(fast, value, exact_block<result, wide>(shape, length, lift, a, b + i, old));
+        if (const unsigned slow = ~fast & all_lanes; slow != 0) {
+            // Sparse data has many blocks of zeros before the first product that is not zero: exactly +0.
+            const unsigned nothing = slow & Simd::zero(old) & zero_products(length, a, b + i);
+            value = Simd::select(nothing, Simd::broadcast(0.0F), value);
+            if (nothing != slow)
+                value =
+                    Simd::select(fast | nothing, value, exact_block<result, wide>(shape, length, lift, a, b + i, old));
+        }
         Simd::store(acc + i, value);
     }
 }
