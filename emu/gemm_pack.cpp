@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "emu/parallel.hpp"
+#include "emu/simd/pack.hpp"
 #include "formats/convert.hpp"
 
 namespace bitreplay {
@@ -148,6 +149,37 @@ float lifted(std::uint32_t pattern, std::int32_t lift) noexcept {
 
 std::int32_t relative(std::int32_t exponent, std::int32_t top) noexcept {
     return std::max(exponent - top, simd::exponent_floor);
+}
+
+/// A panel of bf16 vectors by the kernels: its largest exponent, or nothing where the panel is to be raised. `special`:
+/// [vectors], whether one holds a NaN or an infinity.
+std::optional<std::int32_t> pack_bf16(const simd::PackKernels& kernels,
+                                      const Codes& codes,
+                                      std::span<const std::int64_t> vectors,
+                                      std::int32_t most_lift,
+                                      float* values,
+                                      std::int8_t* scale,
+                                      std::uint8_t* special) {
+    static thread_local std::vector<std::uint16_t> zeros;  // in place of special vectors
+    const auto depth = static_cast<std::size_t>(codes.depth);
+    if (zeros.size() < depth) zeros.resize(depth);
+    const std::uint16_t* columns[simd::panel_columns];
+    int field = 1;
+    for (std::size_t j = 0; j < vectors.size(); ++j) {
+        columns[j] = reinterpret_cast<const std::uint16_t*>(codes.data) + vectors[j] * codes.stride;
+        const int largest = kernels.largest(columns[j], codes.depth) >> bf16.fraction_bits;
+        special[j] = largest == 255 ? 1 : 0;
+        if (largest == 255)
+            columns[j] = zeros.data();
+        else
+            field = std::max(field, largest);
+    }
+    const std::int32_t top = field - bf16.bias();
+    if (lift_for(top, most_lift) != 0) return std::nullopt;
+    const int filled = simd::columns_read(static_cast<int>(vectors.size()));
+    std::fill(columns + vectors.size(), columns + filled, columns[vectors.size() - 1]);
+    for (int j = 0; j < filled; j += 16) kernels.columns(columns + j, codes.depth, top, values + j, scale + j);
+    return top;
 }
 
 /// The largest |sum| of a block in units of its window, against the range of int32.
@@ -301,6 +333,8 @@ PackedColumns::PackedColumns(const Codes& codes,
     scale_ = Scratch<std::int8_t>(values_.size());
     top_.resize(static_cast<std::size_t>(panels));
     lift_.resize(top_.size());
+    const bool plain = codes.format == bf16 && unit == bf16 && codes.depth_stride == 1 && layout.identity;
+    const simd::PackKernels* const kernels = plain ? simd::pack_kernels() : nullptr;
     const Decoder decode(codes.format, unit);
     parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
         // Kept: fresh pages for a panel's decoded columns would cost more than the decoding.
@@ -308,6 +342,22 @@ PackedColumns::PackedColumns(const Codes& codes,
         for (std::int64_t panel = begin; panel < end; ++panel) {
             std::int32_t top = no_exponent;
             const std::int64_t distinct = std::min(width, count_ - panel * width);
+            float* const values = values_.data() + panel * width * depth_;
+            std::int8_t* const scale = scale_.data() + panel * width * depth_;
+            if (kernels != nullptr) {
+                const auto first = static_cast<std::size_t>(panel * width);
+                const auto packed = pack_bf16(*kernels,
+                                              codes,
+                                              vectors.subspan(first, static_cast<std::size_t>(distinct)),
+                                              most_lift,
+                                              values,
+                                              scale,
+                                              special_.data() + first);
+                if (packed) {
+                    top_[static_cast<std::size_t>(panel)] = *packed;
+                    continue;
+                }
+            }
             for (std::int64_t j = 0; j < distinct; ++j) {
                 const auto at = static_cast<std::size_t>(panel * width + j);
                 Decoded& column = columns[static_cast<std::size_t>(j)];
@@ -318,8 +368,6 @@ PackedColumns::PackedColumns(const Codes& codes,
             const std::int32_t lift = lift_for(top, most_lift);
             lift_[static_cast<std::size_t>(panel)] = lift;
             top_[static_cast<std::size_t>(panel)] = top + lift;
-            float* const values = values_.data() + panel * width * depth_;
-            std::int8_t* const scale = scale_.data() + panel * width * depth_;
             constexpr std::int64_t run =
                 64;  // positions per column at a time: the panel's lines stay in the first-level cache
             // Nobody uses the rest of a panel that is not full.

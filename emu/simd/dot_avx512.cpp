@@ -88,6 +88,7 @@ struct Nearest {};
 }  // namespace bitreplay::avx512
 #include "emu/simd/dot.ipp"
 #include "emu/simd/filter_exact.ipp"
+#include "emu/simd/pack.ipp"
 #include "emu/simd/filter_tables.ipp"
 #include "emu/simd/filter.ipp"
 #endif

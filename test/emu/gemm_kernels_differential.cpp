@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include <bit>
 #include <map>
 #include <set>
 
@@ -8,7 +9,9 @@
 #include "emu/gemm_fast.hpp"
 #include "emu/indices.hpp"
 #include "emu/parallel.hpp"
+#include "emu/simd/pack.hpp"
 #include "test/emu/gemm_inputs.hpp"
+#include "test/support/support.hpp"
 
 using namespace bitreplay;
 
@@ -129,4 +132,47 @@ TEST_CASE("gemm kernels: long sums with tails equal the scalar definition") {
             }
         }
     CHECK(compared >= 10000);
+}
+
+TEST_CASE("gemm kernels: panels packed by kernels are those packed one number at a time") {
+    if (simd::pack_kernels() == nullptr) return test::skip("this CPU has no AVX-512");
+    const DotRule& rule = find_gpu("h200").dot_rule(parse_instruction("wgmma.m64n64k16.f32.bf16.bf16"));
+    const simd::WalkShape shape = *walk_shape(rule, 16);
+    test::Random random(303);
+    std::int64_t compared = 0, different = 0, special = 0;
+    for (const std::string_view kind : test::gemm_kinds)
+        for (const std::int64_t k : {16, 32, 48, 336}) {
+            const std::int64_t n = 131;
+            const Tensor w = test::gemm_input(random, kind, bf16, n, k, 1);
+            Tensor turned(bf16, {k, n});
+            for (std::int64_t j = 0; j < n; ++j)
+                for (std::int64_t i = 0; i < k; ++i) turned.set(i * n + j, w.get(j * k + i));
+            const WalkLayout layout = walk_layout(walk_of(k), shape, 16, k);
+            const auto cols = all_indices(n);
+            const PackedColumns got(rows_of(w), bf16, layout, cols, simd::operand_lift);
+            // Read across, columns are not for the kernels.
+            const Codes across{turned.bytes().data(), bf16, n, k, 1, n};
+            const PackedColumns want(across, bf16, layout, cols, simd::operand_lift);
+            for (std::int64_t panel = 0; panel < got.panels(); ++panel) {
+                different += got.top(panel) != want.top(panel) || got.lift(panel) != want.lift(panel) ? 1 : 0;
+                const auto filled = simd::columns_read(static_cast<int>(std::min<std::int64_t>(64, n - panel * 64)));
+                for (std::int64_t i = 0; i < k; ++i)
+                    for (std::int64_t j = 0; j < filled; ++j) {
+                        const std::int64_t at = i * simd::panel_columns + j;
+                        ++compared;
+                        different += std::bit_cast<std::uint32_t>(got.values(panel)[at]) !=
+                                                 std::bit_cast<std::uint32_t>(want.values(panel)[at]) ||
+                                             got.scale(panel)[at] != want.scale(panel)[at]
+                                         ? 1
+                                         : 0;
+                    }
+            }
+            for (std::int64_t j = 0; j < n; ++j) {
+                special += got.special(j) ? 1 : 0;
+                different += got.special(j) != want.special(j) ? 1 : 0;
+            }
+        }
+    CHECK(compared == static_cast<std::int64_t>(test::gemm_kinds.size()) * (16 + 32 + 48 + 336) * (64 + 64 + 16));
+    CHECK(special > 50);
+    CHECK(different == 0);
 }
