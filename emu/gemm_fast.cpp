@@ -279,10 +279,10 @@ Tensor gemm_rounded(const GemmTask& task, const Format& out, double* redone) {
     if (redone != nullptr) *redone = 1;
     const auto method = method_for(task);
     const FilterColumns* const packed = task.packed != nullptr ? task.packed->filter() : nullptr;
-    // The filter's tables of the weights cost as much as hundreds of rows.
-    constexpr std::int64_t worth_packing = 768;
-    const bool filter_pays =
-        task.engine == GemmEngine::filtered || packed != nullptr || std::ssize(task.rows) >= worth_packing;
+    // The filter's form of the weights costs as much as some ten rows, that of a panel as much as all its columns.
+    constexpr std::ptrdiff_t worth_packing = 16;
+    const bool large = std::ssize(task.rows) >= worth_packing && std::ssize(task.cols) >= width;
+    const bool filter_pays = task.engine == GemmEngine::filtered || packed != nullptr || large;
     if (method && task.engine != GemmEngine::dense && filter_pays && (out == bf16 || out == fp16)) {
         const WalkLayout layout = walk_layout(task.plan, method->shape, task.instruction_k, task.x.cols());
         if (const auto filter = filter_layout(task, method->shape, layout)) {
