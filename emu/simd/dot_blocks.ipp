@@ -125,7 +125,9 @@ __attribute__((noinline)) F exact_block(
         const I e = Simd::add(Simd::sub(exponent, top), constant(shape.align_bits));
         return Simd::truncate(Simd::mul(value, power(Simd::max(e, constant(-30)))));
     };
-    I sum[2] = {aligned(significand(acc, acc_raw, min_acc), Simd::add(acc_field, constant(127))), constant(0)};
+    // A zero accumulator may have an exponent far above top, and its power of two would be infinite.
+    I sum[2] = {aligned(significand(acc, acc_raw, min_acc), Simd::min(Simd::add(acc_field, constant(127)), top)),
+                constant(0)};
     for (int k = 0; k < length; ++k) {
         if (a[k] == 0.0F) continue;
         const F x = Simd::load(b + k * simd::panel_columns);

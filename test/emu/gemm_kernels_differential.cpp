@@ -105,6 +105,44 @@ TEST_CASE("gemm kernels: every row equals the scalar definition on every kind of
     }
 }
 
+// The windows of blocks that underflow reach down to 2^-277; of what they hold only the sign of the zero remains.
+TEST_CASE("gemm kernels: a product of every exponent equals the scalar definition") {
+    std::int64_t compared = 0, underflown = 0;
+    for (const auto& [rule, instruction_k] : cases()) {
+        if (rule->types.a.exponent_bits != 8 || rule->types.b.exponent_bits != 8) continue;
+        const std::int64_t k = instruction_k;
+        // Row or column i: one operand, 2^(i + least).
+        const auto powers = [&](const Format& format, bool signs) {
+            const std::int64_t least = format.min_exponent(), count = -least;
+            Tensor out(format, {count, k});
+            for (std::int64_t i = 0; i < count; ++i)
+                out.set(i * k + k - 1,
+                        (static_cast<std::uint64_t>(i + 1) << format.fraction_bits << format.padding_bits) |
+                            (signs && i % 2 != 0 ? format.sign_mask() : 0));
+            return out;
+        };
+        const Tensor x = powers(rule->types.a, true), w = powers(rule->types.b, false);
+        const Plan plan = walk_of(k);
+        const auto rows = all_indices(x.rows()), cols = all_indices(w.rows());
+        GemmTask task{*rule, instruction_k, plan, x, w, bf16, rows, cols};
+        const Tensor want = gemm_accumulators_scalar(task);
+        for (std::int64_t i = 0; i < want.size(); ++i)
+            underflown += (want.get(i) & ~rule->types.d.sign_mask()) == 0 ? 1 : 0;
+        task.engine = GemmEngine::dense;
+        for (const std::string_view kernel : kernels()) {
+            task.kernel = kernel;
+            std::string first;
+            const std::int64_t different = differences(gemm_accumulators(task), want, first);
+            INFO(kernel << " " << rule->family << " " << named(rule->types.a).ptx << " k" << instruction_k << ": "
+                        << first);
+            CHECK(different == 0);
+            compared += want.size();
+        }
+    }
+    CHECK(compared >= 100000);
+    CHECK(underflown >= 10000);
+}
+
 TEST_CASE("gemm kernels: long sums with tails equal the scalar definition") {
     test::Random random(302);
     std::int64_t compared = 0;
