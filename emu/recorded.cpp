@@ -29,25 +29,33 @@ Tensor sampled_of_batch(const Tensor& whole,
 
 }  // namespace
 
+std::vector<std::int64_t> sampled_shape(const Outline& whole,
+                                        const std::optional<std::vector<std::int64_t>>& rows,
+                                        const std::optional<std::vector<std::int64_t>>& cols) {
+    std::vector<std::int64_t> shape = whole.shape;
+    if (shape.size() < (rows && cols ? 2U : rows || cols ? 1U : 0U))
+        throw InputError("rows and cols need a matrix, not " + describe(whole));
+    const auto keep = [&](const std::vector<std::int64_t>& kept, std::int64_t& extent, const char* what) {
+        for (const std::int64_t i : kept)
+            if (i >= extent) throw InputError(what + std::to_string(i) + " is outside " + describe(whole));
+        extent = std::ssize(kept);
+    };
+    if (rows) keep(*rows, shape.front(), "row ");
+    if (cols) keep(*cols, shape.back(), "column ");
+    return shape;
+}
+
 Tensor sampled(const Tensor& whole,
                const std::optional<std::vector<std::int64_t>>& kept_rows,
                const std::optional<std::vector<std::int64_t>>& kept_cols,
                const std::optional<std::vector<std::int64_t>>& batch) {
     if (batch) return sampled_of_batch(whole, *batch, kept_rows, kept_cols);
     if (!kept_rows && !kept_cols) return whole;
-    if (whole.rank() < (kept_rows && kept_cols ? 2U : 1U))
-        throw InputError("rows and cols need a matrix, not " + describe(whole));
-    std::vector<std::int64_t> shape = whole.shape();
-    const std::int64_t width = whole.cols(), height = shape.front(),
+    const std::vector<std::int64_t> shape = sampled_shape(outline(whole), kept_rows, kept_cols);
+    const std::int64_t width = whole.cols(), height = whole.dim(0),
                        middle = whole.rank() > 1 ? whole.size() / std::max<std::int64_t>(1, width * height) : 1;
     const std::vector<std::int64_t> rows = kept_rows ? *kept_rows : all_indices(height);
     const std::vector<std::int64_t> cols = kept_cols ? *kept_cols : all_indices(width);
-    for (const std::int64_t row : rows)
-        if (row >= height) throw InputError("row " + std::to_string(row) + " is outside " + describe(whole));
-    for (const std::int64_t col : cols)
-        if (col >= width) throw InputError("column " + std::to_string(col) + " is outside " + describe(whole));
-    if (kept_rows) shape.front() = std::ssize(rows);
-    if (kept_cols) shape.back() = std::ssize(cols);
     Tensor out(whole.format(), shape);
     if (whole.rank() == 1) {
         const auto& picked = kept_rows ? rows : cols;

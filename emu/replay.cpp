@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <set>
 
 #include "arch/gpu.hpp"
@@ -10,13 +9,13 @@
 #include "emu/io/manifest_tensors.hpp"
 #include "emu/io/sha256.hpp"
 #include "emu/ops/op.hpp"
+#include "emu/replay_checks_private.hpp"
 #include "formats/error.hpp"
 
 namespace bitreplay {
 namespace {
 
-/// Folding of leading dimensions is not a difference: [2, 3, 8] may have been recorded as [6, 8].
-bool same_up_to_folding(const Tensor& x, const Tensor& y) { return x.shape() == y.shape() || (x.size() == y.size() && x.cols() == y.cols()); }
+using namespace detail;
 
 class Replay {
 public:
@@ -24,6 +23,7 @@ public:
 
     ReplayReport run() {
         find_needed();
+        check_shapes(manifest_, tensors_, needed_, options_.recorded);
         for (std::size_t i = 0; i < manifest_.ops.size(); ++i) {
             if (!needed_[i]) continue;
             const ManifestOp& op = manifest_.ops[i];
@@ -44,10 +44,12 @@ public:
         const ManifestOp& op = manifest_.ops[i];
         needed_.assign(manifest_.ops.size(), false);
         need_inputs(i);
+        needed_[i] = true;
+        check_shapes(manifest_, tensors_, needed_, options_.recorded);
         for (std::size_t j = 0; j < i; ++j)
             if (needed_[j]) run_op(manifest_.ops[j], j);
         sought_ = true;
-        OpRequest found = request(op, i);
+        OpRequest found = about(manifest_, op, [&] { return request(op, i); });
         if (element && stage.empty()) {
             found.rows = {element->first};
             found.cols = {element->second};
@@ -62,7 +64,7 @@ public:
             throw Stop{};
         };
         try {
-            find_op(op.op)(found);
+            about(manifest_, op, [&] { return function_of(op)(found); });
         } catch (const Stop&) {
         }
         if (!reached) fail("op " + op.id + ": it has no stage \"" + stage + "\" that is an op");
@@ -153,7 +155,13 @@ private:
         return tensors_.below(name);
     }
 
-    [[noreturn]] void fail(const std::string& reason) const { throw InputError(manifest_.path.string() + ": " + reason); }
+    [[noreturn]] void fail(const std::string& reason) const { detail::fail_manifest(manifest_, reason); }
+
+    OpFunction function_of(const ManifestOp& op) const {
+        const OpFunction function = find_op(op.op);
+        if (function == nullptr) fail("op " + op.id + ": unknown op \"" + op.op + "\"");
+        return function;
+    }
 
     Tensor input(const std::string& name, std::size_t i) {
         if (!is_computed(name, i)) return tensors_.get(name);
@@ -191,8 +199,7 @@ private:
         }
         const auto becomes_all = [&](const char* input_name, std::optional<std::vector<std::int64_t>>& indices, std::optional<InputPart>& part) {
             if (!sampled.contains(input_name)) return;
-            const std::vector<std::int64_t> shape = tensors_.shape(op.in.at(input_name));
-            part = InputPart{*indices, std::accumulate(shape.begin(), shape.end() - 1, std::int64_t{1}, std::multiplies<>())};
+            part = InputPart{*indices, tensors_.outline(op.in.at(input_name)).shape.front()};
             indices = all_indices(std::ssize(*indices));
         };
         becomes_all("x", out.rows, out.x_part);
@@ -210,7 +217,7 @@ private:
         if (sought_ || (op.op != "linear" && op.op != "scaled_linear")) return out;
         const auto pick = [&](const char* name, const std::optional<std::vector<std::int64_t>>& indices) {
             const auto tensor = op.in.find(name);
-            if (indices && tensor != op.in.end() && !is_computed(tensor->second, i) && tensors_.shape(tensor->second).size() == 2)
+            if (indices && tensor != op.in.end() && !is_computed(tensor->second, i) && tensors_.outline(tensor->second).shape.size() == 2)
                 out[name] = &*indices;
         };
         pick("x", request.rows);
@@ -219,20 +226,15 @@ private:
     }
 
     void run_op(const ManifestOp& op, std::size_t i) {
-        const OpFunction function = find_op(op.op);
-        if (function == nullptr) fail("op " + op.id + ": unknown op \"" + op.op + "\"");
-        OpResult result;
-        try {
+        const OpFunction function = function_of(op);
+        const OpResult result = about(manifest_, op, [&] {
             OpRequest asked = request(op, i);
             std::vector<std::pair<std::string, OpRequest>> stages;
             if (options_.ran) asked.observe = [&](const std::string& stage, const OpRequest& at) { stages.emplace_back(stage, at); };
-            result = function(asked);
-            if (options_.ran) report_run(op, asked, stages, result);
-        } catch (const InputError& error) {
-            const std::string what = error.what(), prefix = manifest_.path.string() + ": ";
-            const auto names = [&](const char* file) { return what.find(file) != std::string::npos; };
-            throw InputError(what.starts_with(prefix) || names(".safetensors: ") || names("config.json: ") ? what : prefix + what);
-        }
+            OpResult out = function(asked);
+            if (options_.ran) report_run(op, asked, stages, out);
+            return out;
+        });
         report_.warnings.insert(report_.warnings.end(), result.warnings.begin(), result.warnings.end());
         for (const auto& [output, name] : op.out) {
             if (why_missing(result, output).empty())
@@ -244,7 +246,7 @@ private:
             if (!wanted(op, output)) continue;
             const std::string reason = why_missing(result, output);
             if (reason.empty())
-                check(op, output, output_of(op, result, output), expect, result.selected);
+                about(manifest_, op, [&] { check(op, output, output_of(op, result, output), expect, result.selected); });
             else
                 report_.not_modelled.push_back({op.id + (output.empty() ? "" : "." + output), reason});
         }
@@ -280,15 +282,8 @@ private:
             return;
         }
         const Tensor expected = tensors_.get(expect.tensor);
-        const std::string place = "op " + op.id + ": expect" + (output.empty() ? "" : " " + output) + ": ";
-        Tensor part;
-        try {
-            part = selected ? actual : sampled(actual, expect.rows, expect.cols, expect.batch);
-        } catch (const InputError& error) {
-            fail(place + error.what());
-        }
-        if (expected.format() != part.format() || !same_up_to_folding(expected, part))
-            fail(place + "computed " + describe(part) + ", recorded " + describe(expected));
+        const Tensor part = about_output(output, [&] { return selected ? actual : sampled(actual, expect.rows, expect.cols, expect.batch); });
+        check_same(output, outline(expected), outline(part));
         const CompareOptions how{.max_first = options_.max_first, .any_nan_equals_any_nan = !expect.exact_nan};
         out.comparison = compare(expected, part.reshape(expected.shape()), how);
         report_.checks.push_back(std::move(out));
@@ -337,7 +332,7 @@ Tensor load_tensor(const Manifest& manifest, const std::string& name) { return M
 
 RecordedOp recorded_op(const Manifest& manifest, const std::string& name, const std::optional<std::pair<std::int64_t, std::int64_t>>& element) {
     const ReplayOptions options{.stages = {}, .recorded = true, .max_first = 0, .progress = {}};
-    const auto fail = [&](const std::string& reason) { throw InputError(manifest.path.string() + ": " + reason); };
+    const auto fail = [&](const std::string& reason) { fail_manifest(manifest, reason); };
     std::string wanted = name;
     if (wanted.empty()) {
         const std::vector<std::string> names = recorded_op_names(manifest);

@@ -59,6 +59,11 @@ Tensor sampled(const Tensor& whole,
                const std::optional<std::vector<std::int64_t>>& cols,
                const std::optional<std::vector<std::int64_t>>& batch = {});
 
+/// The shape of sampled(whole, rows, cols) for an output that need not be there yet; the same errors.
+std::vector<std::int64_t> sampled_shape(const Outline& whole,
+                                        const std::optional<std::vector<std::int64_t>>& rows,
+                                        const std::optional<std::vector<std::int64_t>>& cols);
+
 /// What a manifest expects of one output.
 struct RecordedOutput {
     std::string name;        ///< "" for the only one

@@ -10,7 +10,16 @@
 namespace bitreplay {
 namespace {
 
-std::int64_t count(const std::vector<std::int64_t>& shape) {
+template <class Code>
+std::uint64_t load(const std::byte* at) noexcept {
+    Code code;
+    std::memcpy(&code, at, sizeof code);
+    return code;
+}
+
+}  // namespace
+
+std::int64_t element_count(const std::vector<std::int64_t>& shape) {
     std::int64_t size = 1;
     for (const std::int64_t extent : shape) {
         std::int64_t product = 0;
@@ -21,17 +30,8 @@ std::int64_t count(const std::vector<std::int64_t>& shape) {
     return size;
 }
 
-template <class Code>
-std::uint64_t load(const std::byte* at) noexcept {
-    Code code;
-    std::memcpy(&code, at, sizeof code);
-    return code;
-}
-
-}  // namespace
-
 Tensor::Tensor(Format format, std::vector<std::int64_t> shape)
-    : format_(format), shape_(std::move(shape)), size_(count(shape_)), element_bytes_(storage_bytes(format)) {
+    : format_(format), shape_(std::move(shape)), size_(element_count(shape_)), element_bytes_(storage_bytes(format)) {
     const auto total = static_cast<std::size_t>(size_) * static_cast<std::size_t>(element_bytes_);
     auto storage = std::make_shared<Scratch<std::byte>>(total);
     writable_ = storage->data();
@@ -46,7 +46,7 @@ Tensor::Tensor(Format format,
                std::shared_ptr<const void> owner)
     : format_(format),
       shape_(std::move(shape)),
-      size_(count(shape_)),
+      size_(element_count(shape_)),
       element_bytes_(storage_bytes(format)),
       bytes_(bytes),
       owner_(std::move(owner)) {
@@ -97,7 +97,7 @@ Tensor Tensor::reinterpret(Format format) const {
 }
 
 Tensor Tensor::reshape(std::vector<std::int64_t> shape) const {
-    if (count(shape) != size_) throw InputError("cannot view " + describe(*this) + " as " + describe(shape));
+    if (element_count(shape) != size_) throw InputError("cannot view " + describe(*this) + " as " + describe(shape));
     Tensor out = *this;
     out.shape_ = std::move(shape);
     return out;
@@ -109,8 +109,10 @@ std::string describe(const std::vector<std::int64_t>& shape) {
     return out + "]";
 }
 
-std::string describe(const Tensor& tensor) {
-    return std::string(named(tensor.format()).name) + " " + describe(tensor.shape());
+std::string describe(const Outline& outline) {
+    return std::string(named(outline.format).name) + " " + describe(outline.shape);
 }
+
+std::string describe(const Tensor& tensor) { return describe(outline(tensor)); }
 
 }  // namespace bitreplay

@@ -17,7 +17,7 @@ namespace bitreplay {
 class Tensor {
 public:
     Tensor() = default;
-    /// A zero-filled tensor. Shape products beyond 2^62 bytes throw InputError.
+    /// A zero-filled tensor. More than 2^58 elements throw InputError.
     Tensor(Format format, std::vector<std::int64_t> shape);
     /// A view; `bytes` must hold exactly the tensor.
     Tensor(Format format, std::vector<std::int64_t> shape, std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
@@ -64,7 +64,18 @@ constexpr int storage_bytes(const Format& format) noexcept {
     return bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8;
 }
 
+/// Type and shape of a tensor whose values are not there (yet).
+struct Outline {
+    Format format;
+    std::vector<std::int64_t> shape;
+};
+inline Outline outline(const Tensor& tensor) { return {tensor.format(), tensor.shape()}; }
+
+/// Number of elements of that shape. InputError beyond 2^58.
+std::int64_t element_count(const std::vector<std::int64_t>& shape);
+
 /// "bf16 [100, 2560]"
+std::string describe(const Outline& outline);
 std::string describe(const Tensor& tensor);
 std::string describe(const std::vector<std::int64_t>& shape);
 

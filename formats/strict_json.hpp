@@ -41,7 +41,7 @@ inline std::string printable(std::string_view text, std::size_t limit = 200) {
 [[noreturn]] inline void input_error(std::string_view file, std::string_view where, std::string_view reason) {
     std::string message = printable(file, 4096);
     if (!where.empty()) message += ": " + printable(where, 1000);
-    throw InputError(message + ": " + printable(reason, 1000));
+    throw FileError(message + ": " + printable(reason, 1000));
 }
 
 /// Levenshtein distance, for "did you mean".

@@ -1,6 +1,7 @@
 #include "emu/io/manifest_tensors.hpp"
 
 #include <cstring>
+#include <new>
 
 #include "emu/io/synthetic.hpp"
 #include "formats/error.hpp"
@@ -51,19 +52,36 @@ Tensor ManifestTensors::get(const std::string& name) {
     if (cached != cache_.end()) return cached->second;
     if (const auto key = manifest_.checkpoint_key(name))
         return cache_[name] = checkpoint(key->first).tensor(key->second);
-    return cache_[name] = load(manifest_.tensors.at(name));
+    return cache_[name] = named(name, [&] { return load(manifest_.tensors.at(name)); });
 }
 
 Tensor ManifestTensors::rows(const std::string& name, std::span<const std::int64_t> rows) {
     const auto source = manifest_.tensors.find(name);
     if (source != manifest_.tensors.end() && source->second.synthetic && !cache_.contains(name))
-        return synthetic_rows(*source->second.synthetic, rows);
-    return pick(get(name), rows);
+        return named(name, [&] { return synthetic_rows(*source->second.synthetic, rows); });
+    const Tensor whole = get(name);
+    return named(name, [&] { return pick(whole, rows); });
 }
 
-std::vector<std::int64_t> ManifestTensors::shape(const std::string& name) {
+Outline ManifestTensors::outline(const std::string& name) {
+    if (const auto key = manifest_.checkpoint_key(name))
+        return bitreplay::outline(checkpoint(key->first).tensor(key->second));
     const TensorSource& source = manifest_.tensors.at(name);
-    return source.synthetic ? source.synthetic->shape : get(name).shape();
+    if (source.synthetic) return {source.synthetic->format, source.synthetic->shape};
+    return bitreplay::outline(get(name));
+}
+
+Tensor ManifestTensors::named(const std::string& name, const std::function<Tensor()>& read) const {
+    const std::string prefix = manifest_.path.string() + ": /tensors/" + name + ": ";
+    try {
+        return read();
+    } catch (const FileError&) {
+        throw;
+    } catch (const InputError& error) {
+        throw FileError(prefix + error.what());
+    } catch (const std::bad_alloc&) {
+        throw FileError(prefix + "out of memory");
+    }
 }
 
 void ManifestTensors::close_checkpoints() {

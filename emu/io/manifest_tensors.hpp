@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -14,7 +15,8 @@
 namespace bitreplay {
 
 /// Tensors of a manifest and its checkpoints by name, read or generated on first use and kept until forgotten. The
-/// manifest must outlive it. Missing files and keys, and wrong shapes, throw InputError.
+/// manifest must outlive it. Missing files and keys, wrong shapes, and tensors too large for the memory throw InputError,
+/// which names the manifest and the tensor, or the safetensors file and its key.
 class ManifestTensors {
 public:
     explicit ManifestTensors(const Manifest& manifest) : manifest_(manifest) {}
@@ -26,7 +28,8 @@ public:
     Tensor get(const std::string& name);
     /// Only these rows of a matrix, without reading or generating the others.
     Tensor rows(const std::string& name, std::span<const std::int64_t> rows);
-    std::vector<std::int64_t> shape(const std::string& name);
+    /// Type and shape, without reading or generating the values.
+    Outline outline(const std::string& name);
 
     void forget(const std::string& name) { cache_.erase(name); }
     /// Unmaps the shards of checkpoints that no tensor needs any more.
@@ -34,6 +37,8 @@ public:
 
 private:
     Tensor load(const TensorSource& source);
+    /// The tensor's values by `read`; what it throws names the tensor.
+    Tensor named(const std::string& name, const std::function<Tensor()>& read) const;
 
     const Manifest& manifest_;
     std::map<std::string, Tensor> cache_;

@@ -125,7 +125,7 @@ TEST_CASE("replay: inconsistent input is refused with the place") {
     CHECK_THAT(message(y, c.op("a", "x", "w", R"(, "expct": {})")), has("/ops/0/expct: unknown key (did you mean \"expect\"?)"));
     CHECK_THAT(message(y, c.op("a", "x", "w", R"(, "params": {"split": 2})" + expect)), has("/ops/0/params/split: unknown key"));
     CHECK_THAT(message(y, c.op("a", "x", "w", R"(, "out_dtype": "fp32")" + expect)), has("computed fp32 [4, 6], recorded bf16 [4, 6]"));
-    CHECK_THAT(message(y, c.op("a", "x", "w", R"(, "expect": {"tensor": "y_gpu", "rows": [4]})")), has("row 4 is not below 4"));
+    CHECK_THAT(message(y, c.op("a", "x", "w", R"(, "expect": {"tensor": "y_gpu", "rows": [4]})")), has("op a: expect: row 4 is outside bf16 [4, 6]"));
     CHECK_THAT(message(y, c.op("a", "x", "w", "")), has("nothing to compare"));
     CHECK_THAT(message(y, c.op("a", "x", "w", expect) + "," + c.op("a", "x", "w", expect)), has("/ops/1: the id \"a\" is taken"));
     CHECK_THAT(message(y, c.op("a", "x", "w", expect), {.stages = {"b"}, .recorded = false, .max_first = 1, .progress = {}}), has("no check is called \"b\""));
