@@ -151,7 +151,7 @@ std::string text_of(const Recipe& recipe, const RecipeValues& values) {
     for (const auto& [name, value] : values) {
         const RecipeParam* param = recipe.find_param(name);
         if (param == nullptr || (param->fallback && *param->fallback == value)) continue;
-        out += " " + name + "=" + detail::value_text(value);
+        out += " " + name + "=" + value_text(value);
     }
     return out;
 }

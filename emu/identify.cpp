@@ -30,11 +30,6 @@ void CandidateList::add(const std::string& key, const std::string& effect, Candi
     candidate.names.push_back(std::move(name));
 }
 
-std::string value_text(const RecipeValue& value) {
-    const auto* word = std::get_if<std::string>(&value);
-    return word != nullptr ? *word : std::to_string(std::get<std::int64_t>(value));
-}
-
 std::string json_of(const RecipeValue& value) {
     return std::holds_alternative<std::string>(value) ? "\"" + value_text(value) + "\"" : value_text(value);
 }

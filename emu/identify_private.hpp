@@ -49,6 +49,10 @@ public:
     virtual Score full(const CandidateName& name) = 0;
 };
 
+/// Adds what can compute a matrix product x [M, K], w [N, K]: recipes and combinations of parameters on each kind of GPU
+/// that has the instruction. None if nothing can.
+void add_gemm_candidates(const OpRequest& request, const IdentifyOptions& options, CandidateList& list);
+
 std::unique_ptr<Search> gemm_search(const RecordedOp& op, const IdentifyOptions& options);
 std::unique_ptr<Search> attention_search(const RecordedOp& op, const IdentifyOptions& options);
 std::unique_ptr<Search> row_search(const RecordedOp& op, const IdentifyOptions& options);
@@ -60,8 +64,7 @@ OpRequest with_candidate(const OpRequest& request, const CandidateName& name);
 std::vector<std::vector<std::string>> gpu_kinds(const IdentifyOptions& options,
                                                 const std::function<std::string(const Gpu&)>& signature);
 
-/// A parameter's value in words, and as JSON.
-std::string value_text(const RecipeValue& value);
+/// A parameter's value as JSON.
 std::string json_of(const RecipeValue& value);
 
 /// Steps of an instruction in one line: "L=16 F=25 rz keep 23".

@@ -118,7 +118,7 @@ std::vector<std::pair<std::string, std::string>> facts(const OpRequest& request)
             const Tensor &x = request.input("x"), &w = request.input("w");
             const GemmKernel kernel = choose_gemm_kernel(request, x.format(), w.format(), x.cols());
             out.emplace_back("recipe", kernel.recipe->name);
-            for (const auto& [name, value] : kernel.values) out.emplace_back(name, detail::value_text(value));
+            for (const auto& [name, value] : kernel.values) out.emplace_back(name, value_text(value));
             const std::string order = to_string(kernel.plan);
             out.emplace_back("order", order.size() > 100 ? order.substr(0, 100) + " ..." : order);
             out.emplace_back("instruction", kernel.rule->family + " " + detail::describe_steps(*kernel.rule));

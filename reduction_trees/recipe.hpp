@@ -16,6 +16,8 @@ namespace bitreplay {
 /// A parameter's value: a number or one of a list of words.
 using RecipeValue = std::variant<std::int64_t, std::string>;
 using RecipeValues = std::map<std::string, RecipeValue>;
+/// The word, or the number in decimal.
+std::string value_text(const RecipeValue& value);
 
 /// A parameter in cuBLASLt's log.
 struct LogSource {

@@ -15,11 +15,6 @@ bool applies(const RecipeValues& when, const RecipeValues& values) {
         when.begin(), when.end(), [&](const auto& item) { return values.at(item.first) == item.second; });
 }
 
-std::string text_of(const RecipeValue& value) {
-    return std::holds_alternative<std::string>(value) ? std::get<std::string>(value)
-                                                      : std::to_string(std::get<std::int64_t>(value));
-}
-
 bool matches_any_of(const std::string& glob, const std::vector<std::string>& names) {
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(glob, name); });
 }
@@ -58,7 +53,7 @@ void check_value(const Recipe& recipe, const RecipeParam& param, const RecipeVal
         allowed.clear();
         for (const std::string& word : param.words) allowed += (allowed.empty() ? "" : ", ") + word;
     }
-    throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(value) + " is not one of " +
+    throw InputError("kernel " + recipe.name + ": " + param.name + " = " + value_text(value) + " is not one of " +
                      allowed);
 }
 
@@ -119,11 +114,16 @@ void apply(const Recipe& recipe, const RecipeTable& table, RecipeValues& values)
         throw NotModelled("kernel " + recipe.name + ": " + table.param + " = " + std::to_string(key) + " is not modelled");
     for (const auto& [name, value] : row->set)
         if (const auto& [at, added] = values.emplace(name, value); !added && at->second != value)
-            throw InputError("kernel " + recipe.name + ": " + name + " = " + text_of(at->second) + " contradicts " +
+            throw InputError("kernel " + recipe.name + ": " + name + " = " + value_text(at->second) + " contradicts " +
                              table.param + " = " + std::to_string(key));
 }
 
 }  // namespace
+
+std::string value_text(const RecipeValue& value) {
+    return std::holds_alternative<std::string>(value) ? std::get<std::string>(value)
+                                                      : std::to_string(std::get<std::int64_t>(value));
+}
 
 const RecipeParam* Recipe::find_param(std::string_view param) const noexcept {
     for (const RecipeParam& item : params)
@@ -191,15 +191,15 @@ RecipeValues resolve(const Recipe& recipe,
             log == nullptr ? std::nullopt : from_log(recipe, param, *log, !required);
         if (named && logged && *named != *logged)
             throw InputError("kernel " + recipe.name + ": the cuBLASLt log says " + param.name + " = " +
-                             text_of(*logged) + ", the kernel name " + kernel + " another");
+                             value_text(*logged) + ", the kernel name " + kernel + " another");
         const auto found = recorded.find(param.name);
         if (found != recorded.end()) {
             if (named && *named != found->second)
-                throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(found->second) +
+                throw InputError("kernel " + recipe.name + ": " + param.name + " = " + value_text(found->second) +
                                  " contradicts the kernel name " + kernel);
             if (logged && *logged != found->second)
-                throw InputError("kernel " + recipe.name + ": " + param.name + " = " + text_of(found->second) +
-                                 " contradicts the cuBLASLt log: " + text_of(*logged));
+                throw InputError("kernel " + recipe.name + ": " + param.name + " = " + value_text(found->second) +
+                                 " contradicts the cuBLASLt log: " + value_text(*logged));
             return;
         }
         if (logged) {

@@ -19,7 +19,7 @@
 #include "formats/strict_json.hpp"
 #include "emu/simd/fp32_kernels.hpp"
 #include "tools/bench.hpp"
-#include "tools/recipe_params.hpp"
+#include "tools/report.hpp"
 
 #if defined(BITREPLAY_BLAS)
 extern "C" {
@@ -146,7 +146,7 @@ GemmKernel kernel_for(const Options& options, std::string& instruction) {
                             .gpu = find_gpu(options.gpu),
                             .kernel = options.kernel,
                             .kernel_names = {},
-                            .params = recipe_params(options.params),
+                            .params = parameters(options.params),
                             .in = {},
                             .out_format = {},
                             .recorded = {},

@@ -11,7 +11,6 @@
 #include "emu/parallel.hpp"
 #include "formats/error.hpp"
 #include "formats/strict_json.hpp"
-#include "tools/recipe_params.hpp"
 #include "tools/commands.hpp"
 #include "tools/report.hpp"
 
@@ -38,7 +37,7 @@ Format format_named(const std::string& name) {
 int run(const Options& options) {
     set_threads(options.threads);
     OpRequest request{.id = "gemm", .op = "linear", .gpu = find_gpu(options.gpu), .kernel = options.kernel, .kernel_names = options.kernel_names,
-                      .params = recipe_params(options.params), .in = {}, .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
+                      .params = parameters(options.params), .in = {}, .out_format = {}, .recorded = {}, .rows = {}, .cols = {}};
     if (!options.cublaslt.empty()) request.cublaslt = parse_cublaslt_log(options.cublaslt);
     if (!options.synthetic.empty()) {
         const std::int64_t m = options.synthetic[0], n = options.synthetic[1], k = options.synthetic[2];
