@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 
 #include "arch/embedded.hpp"
@@ -197,10 +195,7 @@ const Gpu& find_gpu(std::string_view name) {
 }
 
 Gpu load_gpu_file(const std::filesystem::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in || std::filesystem::is_directory(path)) detail::input_error(path.string(), "", "cannot be opened");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    return read_gpu(text, path.string());
+    return read_gpu(detail::read_text(path), path.string());
 }
 
 std::string_view gpu_json(std::string_view name) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <limits>
 #include <memory>
@@ -42,6 +44,24 @@ inline std::string printable(std::string_view text, std::size_t limit = 200) {
     std::string message = printable(file, 4096);
     if (!where.empty()) message += ": " + printable(where, 1000);
     throw FileError(message + ": " + printable(reason, 1000));
+}
+
+/// The whole text of a file, a pipe or a device, of at most 100 MB (as the header of a safetensors file).
+inline std::string read_text(const std::filesystem::path& path) {
+    constexpr std::size_t longest = 100'000'000, piece = 1 << 16;
+    std::error_code ignored;
+    std::ifstream in(path, std::ios::binary);
+    if (!in || std::filesystem::is_directory(path, ignored)) input_error(path.string(), "", "cannot be opened");
+    std::string text;
+    while (in) {
+        const std::size_t before = text.size();
+        text.resize(before + piece);
+        in.read(text.data() + before, piece);
+        text.resize(before + static_cast<std::size_t>(in.gcount()));
+        if (text.size() > longest) input_error(path.string(), "", "longer than 100 MB");
+    }
+    if (in.bad()) input_error(path.string(), "", "cannot be read");
+    return text;
 }
 
 /// Levenshtein distance, for "did you mean".

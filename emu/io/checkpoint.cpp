@@ -1,8 +1,6 @@
 #include "emu/io/checkpoint.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "formats/strict_json.hpp"
 
@@ -18,10 +16,8 @@ bool is_file(const std::filesystem::path& path) {
 }
 
 std::string read_text(const std::filesystem::path& path) {
-    std::ifstream in;
-    if (is_file(path)) in.open(path, std::ios::binary);  // a pipe must be refused, not waited for
-    if (!in.is_open()) input_error(path.string(), "", "cannot be opened");
-    return {std::istreambuf_iterator<char>(in), {}};
+    if (!is_file(path)) input_error(path.string(), "", "cannot be opened");  // a pipe must be refused, not waited for
+    return detail::read_text(path);
 }
 
 /// A plain file name, so that an index cannot name a file outside its folder.

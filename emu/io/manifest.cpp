@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <set>
 
@@ -200,10 +198,7 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
 }
 
 Manifest load_manifest(const std::filesystem::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in || std::filesystem::is_directory(path)) detail::input_error(path.string(), "", "cannot be opened");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    return parse_manifest(text, path);
+    return parse_manifest(detail::read_text(path), path);
 }
 
 }  // namespace bitreplay

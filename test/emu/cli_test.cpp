@@ -62,6 +62,8 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
         std::string(64, '0') + "\"}}]}").string();
     const std::string silu = write(folder / "silu.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x +
         R"(}, "ops": [{"id": "it", "op": "unary", "in": {"x": "x"}, "params": {"fn": "silu"}, "expect": {"sha256": ")" + std::string(64, '0') + "\"}}]}").string();
+    const std::string zeros = (folder / "zeros.json").string();
+    std::filesystem::create_symlink("/dev/zero", zeros);
     const Mistake mistakes[] = {
         {"replay", 2, "manifest is required"},
         {"replay absent.json", 2, "absent.json: cannot be opened"},
@@ -96,7 +98,8 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
         {"explain " + silu + " --op it --element 0,0", 3, "no trace of op unary"},
         {"explain --diff " + product, 2, "--diff"},
         {"info nonsense", 2, "nonsense"},
-        {"info --gpu nothing", 3, "unknown GPU"},
+        {"replay /dev/zero", 2, "/dev/zero: longer than 100 MB"},
+        {"info --gpu " + zeros, 2, "zeros.json: longer than 100 MB"},
     };
     for (const Mistake& mistake : mistakes) {
         const auto result = test::run(tool + " " + mistake.arguments);
