@@ -22,7 +22,7 @@
 
 namespace bitreplay::detail {
 
-/// Any text as one printable ASCII line: control, quote and non-ASCII bytes become \xNN, long texts are cut.
+/// Any text as one printable ASCII line: control and non-ASCII bytes become \xNN, long texts are cut.
 inline std::string printable(std::string_view text, std::size_t limit = 200) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string out;

@@ -4,20 +4,61 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 #include "arch/fp32.hpp"
 #include "formats/error.hpp"
 #include "tools/bench.hpp"
 #include "tools/commands.hpp"
+#include "tools/report.hpp"
 
 namespace {
 
 /// One line on stderr.
-void complain(std::string_view text) { fmt::print(stderr, "bitreplay: {}\n", text); }
+void complain(std::string_view text) { fmt::print(stderr, "bitreplay: {}\n", bitreplay::tools::one_line(text)); }
 
 bool is_command(const CLI::App& app, std::string_view name) {
     const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
     return std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) { return command->get_name() == name; });
+}
+
+/// The innermost command that was chosen.
+const CLI::App& chosen(const CLI::App& app) {
+    const CLI::App* at = &app;
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    return *at;
+}
+
+/// The first option of the chosen command that stands on the command line more than once though it may not be repeated, or "".
+std::string given_twice(const CLI::App& app, int argc, char** argv) {
+    for (const CLI::Option* option : chosen(app).get_options()) {
+        if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll) continue;
+        for (const std::string& name : option->get_lnames()) {
+            const auto names = [&](std::string_view text) { return text.starts_with("--") && text.substr(2, text.find('=') - 2) == name; };
+            if (std::count_if(argv + 1, argv + argc, names) > 1) return "--" + name;
+        }
+    }
+    return {};
+}
+
+/// Runs what was chosen; what it throws names at least the manifest.
+int run(const CLI::App& app, const bitreplay::tools::Action& action) {
+    using namespace bitreplay;
+    const CLI::App& command = chosen(app);
+    const CLI::Option* manifest = command.get_option_no_throw("manifest");
+    const std::string place = manifest != nullptr && manifest->count() != 0 ? manifest->as<std::string>() : command.get_name();
+    try {
+        return action();
+    } catch (const FileError&) {
+        throw;
+    } catch (const InputError& error) {
+        if (manifest == nullptr || std::string_view(error.what()).starts_with("--")) throw;
+        throw FileError(place + ": " + error.what());
+    } catch (const std::bad_alloc&) {
+        throw FileError(place + ": out of memory");
+    } catch (const std::length_error&) {
+        throw FileError(place + ": out of memory");
+    }
 }
 
 }  // namespace
@@ -57,10 +98,15 @@ int main(int argc, char** argv) {
             std::string text = error.what();
             for (char& ch : text)
                 if (ch == '\n') ch = ' ';
-            complain(text + " (see bitreplay --help)");
+            const std::string twice = given_twice(app, argc, argv);
+            complain((twice.empty() ? text : twice + " was given twice") + " (see bitreplay --help)");
             return 2;
         }
-        const int code = action();
+        if (const std::string twice = given_twice(app, argc, argv); !twice.empty()) {
+            complain(twice + " was given twice (see bitreplay --help)");
+            return 2;
+        }
+        const int code = run(app, action);
         if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
             complain("standard output cannot be written");
             return 2;

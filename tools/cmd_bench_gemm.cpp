@@ -313,7 +313,14 @@ void add_bench_gemm(CLI::App& parent, Action& action) {
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
     command.add_option("--json", options->json, "Write the report as JSON to this file (-: standard output)");
-    command.callback([options, &action] { action = [options] { return run(*options); }; });
+    command.callback([options, &command, &action] {
+        if (options->kernel.empty())
+            refuse_in_vain(command, {"--param"}, "without --kernel");
+        else
+            refuse_in_vain(command, {"--instruction"}, "with --kernel");
+        if (!options->instruction.empty()) refuse_in_vain(command, {"--dtype"}, "with --instruction");
+        action = [options] { return run(*options); };
+    });
 }
 
 }  // namespace bitreplay::tools

@@ -36,7 +36,7 @@ void write(const Options& options, const std::string& json, const std::string& t
     if (options.json != "-") fmt::print("{}", text);
 }
 
-std::string names(const std::vector<std::string>& list) { return fmt::format("{}", fmt::join(list, " ")); }
+std::string names(const std::vector<std::string>& list) { return one_line(fmt::format("{}", fmt::join(list, " "))); }
 
 std::string diff_text(const ManifestDiff& diff) {
     std::string out;
@@ -45,8 +45,8 @@ std::string diff_text(const ManifestDiff& diff) {
         return out + fmt::format("nothing differs: {} ops and stages are equal on what both have\n", diff.equal.size());
     if (!diff.equal.empty()) out += fmt::format("equal: {}\n", names(diff.equal));
     out += fmt::format("first difference: {} ({})\n  computed: {} of {} outputs differ; recorded: {} of {}\n",
-                       diff.first,
-                       diff.op,
+                       one_line(diff.first),
+                       one_line(diff.op),
                        diff.computed.different,
                        diff.computed.compared,
                        diff.recorded.different,
@@ -55,7 +55,7 @@ std::string diff_text(const ManifestDiff& diff) {
         out +=
             fmt::format("  first at [{}]: {} and {}\n", fmt::join(*diff.element, ", "), show(*diff.a), show(*diff.b));
     if (!diff.inputs.empty()) out += fmt::format("  its inputs differ already: {}\n", names(diff.inputs));
-    for (const std::string& change : diff.changes) out += "  " + change + "\n";
+    for (const std::string& change : diff.changes) out += "  " + one_line(change) + "\n";
     if (diff.inputs.empty())
         out += diff.explained_by.empty()
                    ? "  no change of GPU, kernel or parameters explains it\n"
@@ -181,7 +181,18 @@ void add_explain(CLI::App& app, Action& action) {
         "  bitreplay explain dump/manifest.json --op down_proj --element 0,161 --against-gpu a100 --against-kernel "
         "single_walk\n"
         "  bitreplay explain --diff batch1.json batch8.json\n");
-    command->callback([options, &action] { action = [options] { return run(*options); }; });
+    command->callback([options, command, &action] {
+        if (!options->diff.empty())
+            refuse_in_vain(*command,
+                           {"manifest", "--op", "--element", "--gpu", "--kernel", "--param", "--against-gpu", "--against-kernel", "--against-param",
+                            "--terms", "--depth", "--dot"},
+                           "with --diff");
+        const bool against = !variant(options->against).empty();
+        const std::string where = against ? "with --against-..." : "with --json -";
+        if (against || options->json == "-") refuse_in_vain(*command, {"--terms"}, where);
+        if ((against || options->json == "-") && options->dot.empty()) refuse_in_vain(*command, {"--depth"}, where);
+        action = [options] { return run(*options); };
+    });
 }
 
 }  // namespace bitreplay::tools

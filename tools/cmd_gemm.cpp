@@ -52,7 +52,7 @@ int run(const Options& options) {
     if (!options.out_dtype.empty()) request.out_format = format_named(options.out_dtype);
     const OpResult result = find_op("linear")(request);
     const Tensor& y = result.out.at("");
-    for (const std::string& warning : result.warnings) fmt::print("warning: {}\n", warning);
+    for (const std::string& warning : result.warnings) fmt::print("warning: {}\n", one_line(warning));
     if (!options.out.empty()) write_safetensors(options.out, {{"y", y}}, {{"gpu", request.gpu.name}, {"producer", "bitreplay " BITREPLAY_VERSION}});
     fmt::print("y = {}  sha256 {}\n", describe(y), sha256_hex(y.bytes()));
     if (options.expect.empty()) return 0;
@@ -87,7 +87,14 @@ void add_gemm(CLI::App& app, Action& action) {
     command->footer("Examples:\n"
                     "  bitreplay gemm --gpu h200 --kernel cublas.nvjet --param split_k=2 --synthetic 16 256 4096\n"
                     "  bitreplay gemm --gpu a100 --kernel single_walk --x in.safetensors x --w in.safetensors w --out y.safetensors\n");
-    command->callback([options, &action] { action = [options] { return run(*options); }; });
+    command->callback([options, command, &action] {
+        if (options->synthetic.empty())
+            refuse_in_vain(*command, {"--dtype", "--x-seed", "--w-seed"}, "without --synthetic");
+        else
+            refuse_in_vain(*command, {"--x", "--w"}, "with --synthetic");
+        if (options->expect.empty()) refuse_in_vain(*command, {"--first"}, "without --expect");
+        action = [options] { return run(*options); };
+    });
 }
 
 }  // namespace bitreplay::tools

@@ -50,7 +50,7 @@ void print_rejected(const CandidateGroup& group) {
 void print(const IdentifyReport& report) {
     constexpr std::size_t listed = 4;
     fmt::print("{}: {} outputs recorded; {} candidates tried, {} distinct in arithmetic or order\n",
-               report.op,
+               one_line(report.op),
                report.recorded,
                report.candidates,
                report.distinct);
@@ -179,7 +179,10 @@ void add_identify(CLI::App& app, Action& action) {
         "Exit codes: 0 found, 1 nothing reproduces it, 2 bad usage or input, 3 identify knows no candidates for this "
         "op.\n"
         "Example: bitreplay identify dump/manifest.json --op down_proj --gpu h200\n");
-    command->callback([options, &action] { action = [options] { return run(*options); }; });
+    command->callback([options, command, &action] {
+        if (options->all) refuse_in_vain(*command, {"--compare"}, "with --all");
+        action = [options] { return run(*options); };
+    });
 }
 
 }  // namespace bitreplay::tools

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "tools/report.hpp"
+
 namespace bitreplay::tools {
 
 Progress::Progress() : terminal_(::isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()) {}
@@ -14,7 +16,7 @@ Progress::~Progress() {
 void Progress::show(const std::string& line) {
     if (!terminal_ || std::chrono::steady_clock::now() - start_ < std::chrono::seconds(2)) return;
     shown_ = true;
-    fmt::print(stderr, "\r\033[K{}", line);
+    fmt::print(stderr, "\r\033[K{}", one_line(line));
     std::fflush(stderr);
 }
 

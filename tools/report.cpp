@@ -18,9 +18,14 @@ std::string place(const std::vector<std::int64_t>& index) { return fmt::format("
 
 std::string hex(const Format& format, std::uint64_t code) { return fmt::format("0x{:0{}x}", code, 2 * storage_bytes(format)); }
 
-std::string name(const Check& check) { return check.output.empty() ? check.id : check.id + "." + check.output; }
+std::string name(const Check& check) { return one_line(check.output.empty() ? check.id : check.id + "." + check.output); }
 
 }  // namespace
+
+std::string one_line(std::string_view text) {
+    constexpr std::size_t longest = 8000;
+    return detail::printable(text, longest);
+}
 
 std::string show(const Format& format, std::uint64_t code) {
     const Number number = decode(format, code);
@@ -56,8 +61,8 @@ std::string to_text(const ReplayReport& report, bool quiet) {
             out += fmt::format("    {}: expected {}, got {}, {}\n", place(d.index), show(check.format, d.expected_bits),
                                show(check.format, d.actual_bits), show_distance(check.format, d));
     }
-    for (const Skipped& skipped : report.not_modelled) out += fmt::format("{:<{}}  not modelled: {}\n", skipped.id, width, skipped.reason);
-    for (const std::string& warning : report.warnings) out += "warning: " + warning + "\n";
+    for (const Skipped& skipped : report.not_modelled) out += fmt::format("{:<{}}  not modelled: {}\n", one_line(skipped.id), width, one_line(skipped.reason));
+    for (const std::string& warning : report.warnings) out += "warning: " + one_line(warning) + "\n";
     const auto different = std::ranges::count_if(report.checks, [](const Check& check) { return !check.comparison.equal(); });
     std::string verdict = report.result();
     if (verdict == "not_modelled") verdict = "not modelled";

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "emu/replay.hpp"
 
 namespace bitreplay::tools {
 
-/// The values of --param NAME=VALUE: JSON where that parses (numbers, true, false) and words otherwise.
+/// Names and reasons from a manifest as part of one line: control and non-ASCII bytes become \xNN.
+std::string one_line(std::string_view text);
+/// The values of --param NAME=VALUE: JSON where that parses (numbers, true, false) and words otherwise. InputError for a
+/// pair without a name.
 Params parameters(const std::vector<std::string>& pairs);
 /// "0x3f81 (1.0078125)": a code and its value.
 std::string show(const Format& format, std::uint64_t code);

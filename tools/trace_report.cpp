@@ -7,6 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tools/report.hpp"
+
 namespace bitreplay::tools {
 namespace {
 
@@ -158,7 +160,7 @@ std::string head(const Trace& trace) {
     return out;
 }
 
-std::string place(const Trace& trace) { return fmt::format("{} [{}]", trace.op, fmt::join(trace.element, ", ")); }
+std::string place(const Trace& trace) { return fmt::format("{} [{}]", one_line(trace.op), fmt::join(trace.element, ", ")); }
 
 std::string recorded(const Trace& trace) {
     if (!trace.expected) return "no output was recorded there\n";
