@@ -186,9 +186,12 @@ std::string explanation(const Stage& a, const Stage& b, const std::string& outpu
     return "";
 }
 
-/// Compares one op of both sides; true if it differs.
-bool compare(
+enum class Outcome : std::uint8_t { equal, different, nothing };  ///< nothing: no element was there on both sides
+
+/// Compares one op of both sides; fills in `out` if it differs.
+Outcome compare(
     const Manifest& manifest_a, const Stage& a, const Manifest& manifest_b, const Stage& b, ManifestDiff& out) {
+    Outcome outcome = Outcome::nothing;
     for (const auto& [output, values] : a.out) {
         const auto other = b.out.find(output);
         if (other == b.out.end()) continue;
@@ -216,6 +219,7 @@ bool compare(
             value_a = {values.format(), bits};
             value_b = {values.format(), there->second};
         }
+        if (computed.compared + recorded.compared > 0) outcome = Outcome::equal;
         if (computed.different == 0 && recorded.different == 0) continue;
         out.first = a.name;
         out.op = a.request.op;
@@ -230,9 +234,9 @@ bool compare(
         }
         out.changes = changes(a.request, b.request);
         if (out.inputs.empty()) out.explained_by = explanation(a, b, output);
-        return true;
+        return Outcome::different;
     }
-    return false;
+    return outcome;
 }
 
 }  // namespace
@@ -250,8 +254,12 @@ ManifestDiff diff(const Manifest& manifest_a, const Manifest& manifest_b) {
         });
         if (other == b.stages.end()) continue;
         common = true;
-        if (compare(manifest_a, stage, manifest_b, *other, out)) return out;
-        out.equal.push_back(stage.name);
+        const Outcome outcome = compare(manifest_a, stage, manifest_b, *other, out);
+        if (outcome == Outcome::different) return out;
+        if (outcome == Outcome::equal)
+            out.equal.push_back(stage.name);
+        else
+            out.not_modelled.push_back(stage.name + ": the two sides have no output of one type and no element in common");
     }
     if (!common && out.not_modelled.empty())
         throw InputError(manifest_a.path.string() + " and " + manifest_b.path.string() +

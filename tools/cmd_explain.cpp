@@ -40,7 +40,8 @@ std::string names(const std::vector<std::string>& list) { return one_line(fmt::f
 
 std::string diff_text(const ManifestDiff& diff) {
     std::string out;
-    for (const std::string& line : diff.not_modelled) out += "not modelled: " + line + "\n";
+    for (const std::string& line : diff.not_modelled) out += "not modelled: " + one_line(line) + "\n";
+    if (diff.first.empty() && diff.equal.empty()) return out + "nothing could be compared\n";
     if (diff.first.empty())
         return out + fmt::format("nothing differs: {} ops and stages are equal on what both have\n", diff.equal.size());
     if (!diff.equal.empty()) out += fmt::format("equal: {}\n", names(diff.equal));

@@ -148,6 +148,17 @@ TEST_CASE("cli: a manifest may come through a pipe, and names from it stay on on
     }
 }
 
+TEST_CASE("cli: a diff of which nothing could be computed does not say that nothing differs") {
+    const auto folder = test::scratch("cli-diff");
+    const std::string x = R"("x": {"synthetic": "splitmix64-ih4", "seed": 1, "exp2": 0, "dtype": "bf16", "shape": [3, 64]})";
+    const std::string path = write(folder / "m.json", R"({"bitreplay": 1, "gpu": "h200", "tensors": {)" + x +
+        R"(}, "ops": [{"id": "it", "op": "linear", "in": {"x": "x", "w": "x"}, "expect": {"sha256": ")" + std::string(64, '0') + "\"}}]}").string();
+    const auto result = test::run(test::cli() + " explain --diff " + path + " " + path);
+    CHECK(result.exit_code == 3);
+    CHECK_THAT(result.output, Catch::Matchers::Contains("not modelled: ") && Catch::Matchers::Contains("nothing could be compared"));
+    CHECK_THAT(result.output, !Catch::Matchers::Contains("nothing differs"));
+}
+
 TEST_CASE("cli: help, version and info answer on stdout with exit code 0") {
     const std::string tool = test::cli();
     for (const std::string arguments : {"--help", "--version", "replay --help", "gemm --help", "info --help", "identify --help", "explain --help", "info gpus", "info instructions --gpu h200",
