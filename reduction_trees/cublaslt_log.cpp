@@ -14,6 +14,7 @@ namespace {
 struct Spelling {
     std::vector<std::string> lists;            ///< the bracketed lists of a line that hold fields
     std::vector<std::string> fields;           ///< fields outside of lists
+    std::string before_call, after_call, call;  ///< what stands before and after the letters of the call, and the field they are
     std::map<std::string, std::string> names;  ///< other spellings of a field's name
     std::vector<std::string> prefixes;         ///< of values
     std::map<std::string, std::map<std::string, std::string>> values;  ///< other spellings of a field's value
@@ -32,6 +33,11 @@ const Spelling& spelling() {
             reader.finish();
             for (const auto& item : log.at("lists").elements()) out.lists.push_back(item.as_text());
             for (const auto& item : log.at("fields").elements()) out.fields.push_back(item.as_text());
+            detail::JsonReader call = log.at("call");
+            out.before_call = call.text("before");
+            out.after_call = call.text("after");
+            out.call = call.text("field");
+            call.finish();
             for (const auto& item : log.at("prefixes").elements()) out.prefixes.push_back(item.as_text());
             for (const auto& [name, item] : log.at("names").members()) out.names[name] = item.as_text();
             for (auto& [name, item] : log.at("values").members())
@@ -91,6 +97,19 @@ void add_fields(std::string_view list, CublasLtFields& out) {
     }
 }
 
+/// The letters in the name of the call ("TST" of [cublasLtTSTMatmul]); nothing if it has none.
+std::string_view call_letters(std::string_view line) {
+    const Spelling& known = spelling();
+    for (std::size_t at = line.find(known.before_call); at != std::string_view::npos; at = line.find(known.before_call, at + 1)) {
+        const std::string_view rest = line.substr(at + known.before_call.size());
+        const std::size_t end = rest.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        // The letters end where "Matmul]" begins, with a capital.
+        if (end == std::string_view::npos || end < 2 || !rest.substr(end - 1).starts_with(known.after_call)) continue;
+        return rest.substr(0, end - 1);
+    }
+    return {};
+}
+
 }  // namespace
 
 CublasLtFields parse_cublaslt_log(std::string_view line) {
@@ -102,6 +121,7 @@ CublasLtFields parse_cublaslt_log(std::string_view line) {
         for (const std::string& name : spelling().fields)
             if (const std::size_t at = padded.find(" " + name + "="); at != std::string::npos)
                 add_fields(std::string_view(padded).substr(at + 1, padded.find(' ', at + 1) - at - 1), out);
+        if (const std::string_view letters = call_letters(line); !letters.empty()) out.emplace(spelling().call, letters);
     } else {
         add_fields(line, out);
     }

@@ -43,6 +43,12 @@ struct RecipeParam {
     std::vector<std::string> required_if;  ///< must be recorded if a recorded kernel name matches one of these globs
 };
 
+/// What decides nothing but is in the kernel name and in cuBLASLt's log: a pair that does not agree is not of one product.
+struct RecipeFact {
+    RecipeParam told;       ///< a field that the log leaves out counts only if the log describes the computation
+    bool doubtful = false;  ///< all captures agree, but they may not show every case: not modelled instead of bad input
+};
+
 /// Values of parameters that another one stands for: a kernel's option numbers its variants.
 struct RecipeTable {
     struct Row {
@@ -162,6 +168,7 @@ struct Recipe {
     std::optional<RecipeSegments> segments;
     bool plus_zero = false;  ///< without an addend +0 is added where beta·c would be: a sum of -0 becomes +0
     std::vector<RecipeParam> params;
+    std::vector<RecipeFact> facts;
     std::vector<RecipeTable> tables;
     std::vector<RecipeLayer> layers;
     std::int64_t max_k = 0;                ///< if not 0: sums of more products are not modelled

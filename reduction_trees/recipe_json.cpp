@@ -230,6 +230,14 @@ Recipe read_recipe(JsonReader reader) {
     if (reader.has("accumulator")) recipe.accumulator = reader.text("accumulator");
     JsonReader params = reader.at("params");
     for (auto& [name, item] : params.members()) recipe.params.push_back(read_param(name, item));
+    if (reader.has("facts")) {
+        JsonReader facts = reader.at("facts");
+        for (auto& [name, item] : facts.members()) {
+            const bool doubtful = item.has("doubtful") && item.boolean("doubtful");
+            recipe.facts.push_back({read_param(name, item), doubtful});
+            if (!recipe.facts.back().told.log) item.fail("needs a from_log");
+        }
+    }
     for (JsonReader& item : reader.at("bias").elements()) {
         RecipeValues when = read_when(item.at("when"), recipe);
         recipe.bias.push_back({std::move(when), static_cast<RecipeBias::Add>(item.choice("add", {"accumulator", "rounded", "first_part"}))});

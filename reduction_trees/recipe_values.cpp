@@ -93,6 +93,18 @@ std::optional<RecipeValue> from_log(const Recipe& recipe,
     return value;
 }
 
+void check_fact(const Recipe& recipe, const RecipeFact& fact, const std::string& kernel, const CublasLtFields& log) {
+    const std::optional<RecipeValue> named = from_name(fact.told, kernel);
+    if (!named) return;
+    const std::optional<RecipeValue> logged =
+        log.contains(fact.told.log->field) || log.contains("computeType") ? from_log(recipe, fact.told, log, true) : std::nullopt;
+    if (!logged || *named == *logged) return;
+    const std::string what = "kernel " + recipe.name + ": the cuBLASLt log says " + fact.told.name + " = " + value_text(*logged) +
+                             ", the kernel name " + kernel + " says " + value_text(*named);
+    if (fact.doubtful) throw NotModelled(what);
+    throw InputError(what);
+}
+
 /// The row of a value, nullptr if there is none.
 const RecipeTable::Row* find_row(const RecipeTable& table, std::int64_t value) {
     for (const RecipeTable::Row& row : table.rows)
@@ -230,6 +242,8 @@ RecipeValues resolve(const Recipe& recipe,
         apply(recipe, table, recorded);
     }
     for (const RecipeParam& param : recipe.params) fill(param);
+    if (log != nullptr && !kernel.empty())
+        for (const RecipeFact& fact : recipe.facts) check_fact(recipe, fact, kernel, *log);
     recorded["element_bits"] = std::int64_t{element_bits};
     recorded["gelu"] = std::int64_t{0};
     return recorded;

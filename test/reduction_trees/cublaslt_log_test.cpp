@@ -33,6 +33,7 @@ TEST_CASE("cublaslt log: a whole line, its fields alone and the attributes' spel
                                   {"computeType", "COMPUTE_32F"},
                                   {"scaleType", "R_32F"},
                                   {"transa", "OP_T"},
+                                  {"types", "TST"},
                                   {"workSpaceSizeInBytes", "150528"}});
     CublasLtFields algorithm =
         parse_cublaslt_log("algoId=23 tile=TILE_32x32 stages=STAGES_64x2 reductionScheme=OUTPUT_TYPE numSplitsK=16");
@@ -79,7 +80,7 @@ TEST_CASE("cublaslt log: the epilogue is read from the data") {
 TEST_CASE("cublaslt log: gives parameters, with the kernel names or alone") {
     const Recipe& cutlass = find_recipe("cutlass.tensorop");
     const std::string kernel =
-        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_64x2_nn_align2>(P)";
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_64x2_tn_align2>(P)";
     const std::vector<std::string> names{kernel, "void cublasLt::splitKreduce_kernel<32>(P)"};
     const CublasLtFields log = parse_cublaslt_log(line);
     const RecipeValues values = resolve(cutlass, {}, names, 16, &log);
@@ -104,6 +105,41 @@ TEST_CASE("cublaslt log: gives parameters, with the kernel names or alone") {
     CHECK(alone.at("tile_k") == n(128));
     CHECK(alone.at("fast_accum") == n(1));
     CHECK(alone.at("badd") == n(2));  // not known
+}
+
+TEST_CASE("cublaslt log: it and the kernel name must be of one product") {
+    const auto verdict = [](const std::string& kernel, const std::string& text) -> std::string {
+        const CublasLtFields log = parse_cublaslt_log(text);
+        try {
+            resolve(*match_recipe({kernel}), {}, {kernel}, 16, &log);
+        } catch (const InputError&) {
+            return "contradicts";
+        } catch (const NotModelled&) {
+            return "not modelled";
+        }
+        return "fits";
+    };
+    const std::string nvjet = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", desc = " computeDesc=[computeType=COMPUTE_32F transa=OP_T]",
+                      call = "[cublasLtTSTMatmul]";
+    CHECK(verdict(nvjet, call + desc + " algo=[algoId=66 tile=TILE_64x8 stages=STAGES_64xAUTO clusterShape=4x1x1]") == "fits");
+    CHECK(verdict(nvjet, "[cublasLtMatmul]" + desc + " algo=[algoId=66 stages=STAGES_64xAUTO]") == "fits");
+    CHECK(verdict(nvjet, "algoId=66 tile=64x8") == "fits");
+    CHECK(verdict(nvjet, "algoId=66 tile=8x64") == "contradicts");
+    CHECK(verdict(nvjet, "algoId=66 tile=64x16") == "contradicts");
+    CHECK(verdict(nvjet, "algoId=66 clusterShape=2x1x1") == "contradicts");
+    CHECK(verdict(nvjet, "[cublasLtHSHMatmul]" + desc + " algo=[algoId=66]") == "contradicts");
+    CHECK(verdict("nvjet_sm90_tss_64x8_64x16_4x1_v_bz_TNT", call + desc + " algo=[algoId=66]") == "contradicts");
+
+    const std::string cutlass = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x6_tn_align8>(Params)";
+    CHECK(verdict(cutlass, call + desc + " algo=[algoId=23 tile=TILE_128x64 stages=STAGES_64x6]") == "fits");
+    CHECK(verdict(cutlass, "algoId=23 tile=TILE_128x64 stages=STAGES_64x6") == "fits");  // which operand is transposed is not said
+    CHECK(verdict(cutlass, "algoId=23 tile=TILE_64x128 stages=STAGES_64x6") == "contradicts");
+    CHECK(verdict(cutlass, call + " computeDesc=[computeType=COMPUTE_32F] algo=[algoId=23 stages=STAGES_64x6]") == "not modelled");
+    CHECK(verdict(cutlass, call + " computeDesc=[computeType=COMPUTE_32F transa=OP_T transb=OP_T] algo=[algoId=23 stages=STAGES_64x6]") == "not modelled");
+
+    const std::string xmma = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x64x32_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas";
+    CHECK(verdict(xmma, "algoId=43 tile=TILE_64x128") == "fits");  // rows of one are columns of the other
+    CHECK(verdict(xmma, "algoId=43 tile=TILE_128x64") == "contradicts");
 }
 
 TEST_CASE("cublaslt log: an algorithm leads to recipes") {
