@@ -159,7 +159,8 @@ struct Recipe {
     std::vector<std::int64_t> algorithms;  ///< cuBLASLt's algoId of these kernels; empty: not chosen from its log
     std::vector<std::string> compute;      ///< computeType of the log with which they run; empty: any
     std::vector<std::string> activation_kernels;  ///< globs of kernel names that tell of an activation, but not which
-    std::string operands;                  ///< of this format, or FP32 that is rounded to it (nearest even); "": any but FP32 (on CUDA cores: FP64)
+    std::vector<std::string> operands;     ///< of these formats (tf32: also FP32 that is rounded to it, nearest even); empty: any but FP32
+    std::vector<std::pair<std::string, std::string>> named_operands;  ///< glob of a kernel name, format of both operands that it tells
     std::string accumulator;               ///< format of the accumulator, "" for FP32 (FP64 of FP64 operands)
     std::vector<RecipeBias> bias;          ///< the first that applies; none: with a bias the kernel is not modelled
     std::vector<RecipeAddend> addend;      ///< the same for alpha and beta·c

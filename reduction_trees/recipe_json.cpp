@@ -226,7 +226,12 @@ Recipe read_recipe(JsonReader reader) {
         log.finish();
     }
     if (reader.has("activation_kernels")) recipe.activation_kernels = texts(reader, "activation_kernels");
-    if (reader.has("operands")) recipe.operands = reader.text("operands");
+    recipe.operands = texts(reader, "operands");
+    if (reader.has("named_operands"))
+        for (JsonReader& item : reader.at("named_operands").elements()) {
+            recipe.named_operands.emplace_back(item.text("glob"), item.text("format"));
+            item.finish();
+        }
     if (reader.has("accumulator")) recipe.accumulator = reader.text("accumulator");
     JsonReader params = reader.at("params");
     for (auto& [name, item] : params.members()) recipe.params.push_back(read_param(name, item));

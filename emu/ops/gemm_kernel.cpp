@@ -24,17 +24,23 @@ RecipeValues recorded_values(const OpRequest& request, const Recipe& recipe) {
     return values;
 }
 
-bool on_cuda_cores(const Recipe& recipe) {
-    return std::find(recipe.families.begin(), recipe.families.end(), "cuda_core") != recipe.families.end();
+/// Whether a recipe's kernels multiply operands stored as `stored`.
+bool fits_operands(const Recipe& recipe, const Format& stored) {
+    if (recipe.operands.empty()) return !(stored == fp32);
+    return std::any_of(recipe.operands.begin(), recipe.operands.end(), [&](const std::string& name) {
+        const NamedFormat* row = find_format(name);
+        return row != nullptr && operand_format(recipe, stored) == row->format;
+    });
 }
 
-/// Whether a recipe's kernels multiply operands stored as `a`.
-bool fits_operands(const Recipe& recipe, const Format& a) {
-    const NamedFormat* accumulator = find_format(recipe.accumulator);
-    if (accumulator != nullptr && accumulator->format == fp16 && !(a == fp16)) return false;
-    if (const NamedFormat* row = find_format(recipe.operands); row != nullptr)
-        return a == row->format || (a == fp32 && row->format.storage_bits() == fp32.storage_bits());
-    return !(a == (on_cuda_cores(recipe) ? fp64 : fp32));
+/// The kernel names must not tell of operands of another format.
+void check_named_operands(const OpRequest& request, const Recipe& recipe, const Format& stored) {
+    for (const std::string& kernel : request.kernel_names) {
+        if (!any_glob_match(recipe.kernels, kernel)) continue;
+        for (const auto& [glob, name] : recipe.named_operands)
+            if (glob_match(glob, kernel) && !(find_format(name)->format == stored))
+                request.not_modelled("kernel " + recipe.name + ": the kernel name " + kernel + " tells of " + name + " operands, these are " + std::string(named(stored).name));
+    }
 }
 
 /// "algoId=66 computeType=COMPUTE_32F", for messages.
@@ -99,16 +105,19 @@ std::pair<const DotRule*, int> find_instruction(const OpRequest& request,
 }  // namespace
 
 Format operand_format(const Recipe& recipe, const Format& stored) {
-    const NamedFormat* row = find_format(recipe.operands);
-    return row != nullptr && stored == fp32 ? row->format : stored;
+    const bool rounds = stored == fp32 && std::find(recipe.operands.begin(), recipe.operands.end(), "tf32") != recipe.operands.end();
+    return rounds ? tf32 : stored;
 }
 
 GemmKernel choose_gemm_kernel(const OpRequest& request, const Format& a, const Format& b, std::int64_t k) {
     GemmKernel kernel{};
     kernel.recipe = &recorded_recipe(request, a);
     const Recipe& recipe = *kernel.recipe;
-    if (!fits_operands(recipe, a))
-        request.not_modelled("kernel " + recipe.name + " with " + std::string(named(a).name) + " operands");
+    for (const Format& stored : {a, b}) {
+        if (!fits_operands(recipe, stored))
+            request.not_modelled("kernel " + recipe.name + " with " + std::string(named(stored).name) + " operands");
+        check_named_operands(request, recipe, stored);
+    }
     if (recipe.families.empty()) request.not_modelled("kernel " + recipe.name + " is not a matrix product");
     const CublasLtFields* log = request.cublaslt ? &*request.cublaslt : nullptr;
     if (log != nullptr && !recipe.algorithms.empty() && !fits_log(recipe, *log))

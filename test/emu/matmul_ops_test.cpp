@@ -9,6 +9,7 @@
 #include "emu/ops/op.hpp"
 #include "formats/convert.hpp"
 #include "formats/error.hpp"
+#include "reduction_trees/recipe.hpp"
 
 using namespace bitreplay;
 
@@ -266,6 +267,52 @@ TEST_CASE("products: FP64 on CUDA cores is refused where no capture shows the re
     negative.set(0, fp64.sign_mask() | 1);
     CHECK(refusal(request("linear", {{"x", least}, {"w", negative}}, "{}", "cublas.gemmk1_fp64")).find("a NaN or -0") !=
           std::string::npos);
+}
+
+TEST_CASE("products: a kernel with operands that it never has is refused") {
+    const auto refused = [](const std::string& kernel, const Format& format) {
+        OpRequest what = request("linear", {{"x", random(1, {2, 64}, format)}, {"w", random(2, {3, 64}, format)}}, "{}", "");
+        what.kernel_names = {kernel};
+        if (format == e4m3) what.out_format = bf16;
+        try {
+            run(what);
+        } catch (const NotModelled& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    struct Case {
+        std::string kernel;
+        Format fits;
+    };
+    const Case cases[] = {
+        {"nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", bf16},
+        {"nvjet_sm90_hsh_64x8_64x16_4x1_v_bz_TNT", fp16},
+        {"nvjet_sm90_qqtst_128x128_128x6_1x1_h_bz_TNT", e4m3},
+        {"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_64x6_tn_align8>(P)", bf16},
+        {"void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_f16_64x64_64x6_tn_align8>(P)", fp16},
+        {"void cutlass::Kernel2<cutlass_80_tensorop_h16816gemm_64x64_64x6_tn_align8>(P)", fp16},
+        {"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas", bf16},
+        {"ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_tn", bf16},
+    };
+    for (const Case& one : cases)
+        for (const Format& format : {bf16, fp16, e4m3, fp32, fp64}) {
+            INFO(one.kernel << " " << named(format).name);
+            CHECK((refused(one.kernel, format) == "accepted") == (format == one.fits));
+        }
+    for (const char* kernel : {"cublas.gemv", "cublas.gemmk1", "cublas.dot"})  // CUDA cores
+        CHECK_THROWS_WITH(run(request("linear", {{"x", random(1, {1, 64}, e4m3)}, {"w", random(2, {1, 64}, e4m3)}}, "{}", kernel)),
+                          Catch::Matchers::Contains("with e4m3 operands"));
+    std::int64_t named_formats = 0;
+    for (const Recipe& recipe : recipes()) {
+        for (const std::string& name : recipe.operands) CHECK(find_format(name) != nullptr);
+        for (const auto& [glob, name] : recipe.named_operands) {
+            ++named_formats;
+            CHECK(std::find(recipe.operands.begin(), recipe.operands.end(), name) != recipe.operands.end());
+        }
+        CHECK((recipe.operands.empty() || !recipe.families.empty()));
+    }
+    CHECK(named_formats >= 9);
 }
 
 TEST_CASE("products: malformed requests are refused") {
