@@ -199,6 +199,9 @@ RecipeValues resolve(const Recipe& recipe,
         const bool required = std::any_of(kernel_names.begin(), kernel_names.end(), [&](const auto& name) {
             return any_glob_match(param.required_if, name);
         });
+        const std::string hint = param.log && log == nullptr
+                                     ? ": record cuBLASLt's log line of it (\"cublaslt\", CUBLASLT_LOG_LEVEL=5), or say it in params"
+                                     : "";
         const std::optional<RecipeValue> logged =
             log == nullptr ? std::nullopt : from_log(recipe, param, *log, !required);
         if (named && logged && *named != *logged)
@@ -219,13 +222,13 @@ RecipeValues resolve(const Recipe& recipe,
             return;
         }
         if (required)
-            throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded for " + kernel);
+            throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded for " + kernel + hint);
         if (named) {
             check_value(recipe, param, *named);
             recorded[param.name] = *named;
         } else if (param.hidden_by_addend && has_addend && log == nullptr && !kernel.empty()) {
             throw NotModelled("kernel " + recipe.name + ": " + param.name +
-                              " was not recorded: where a bias or c is added, kernel names alone do not tell it");
+                              " was not recorded: where a bias or c is added, kernel names alone do not tell it" + hint);
         } else if (param.needs_name && log != nullptr && kernel_names.empty()) {
             throw NotModelled("kernel " + recipe.name + ": " + param.name +
                               " was not recorded, and only a kernel name tells it");
@@ -234,7 +237,7 @@ RecipeValues resolve(const Recipe& recipe,
         } else if (param.fallback) {
             recorded[param.name] = *param.fallback;
         } else {
-            throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded");
+            throw NotModelled("kernel " + recipe.name + ": " + param.name + " was not recorded" + hint);
         }
     };
     for (const RecipeTable& table : recipe.tables) {

@@ -187,6 +187,13 @@ void refuse_unproved_codes(const OpRequest& request, const Tensor& out) {
     }
 }
 
+/// What to record so that more is known of the kernel; nothing if all of it was.
+std::string what_to_record(const OpRequest& request) {
+    if (request.kernel_names.empty()) return ": record its kernel names (\"kernel_names\")";
+    if (!request.cublaslt) return ": record cuBLASLt's log line of it (\"cublaslt\", CUBLASLT_LOG_LEVEL=5)";
+    return "";
+}
+
 /// Checks the addend against what the recipe says and fills in how it is added.
 void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_bias, GemmEpilogue& epilogue) {
     const Recipe& recipe = *kernel.recipe;
@@ -195,7 +202,8 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
     const std::vector<std::string>& names = request.kernel_names;
     if (epilogue.gelu == nullptr && !epilogue.relu && !request.cublaslt &&
         std::any_of(names.begin(), names.end(), activates))
-        request.not_modelled("kernel " + recipe.name + ": its name tells of an activation, but no epilogue was recorded");
+        request.not_modelled("kernel " + recipe.name + ": its name tells of an activation, but not which" + what_to_record(request) +
+                             ", or say it in params (\"epilogue\")");
     if (!epilogue.addend.empty() && !is_bias && epilogue.beta == 0)
         request.not_modelled("kernel " + recipe.name + " with beta = 0");
     RecipeValues values = kernel.values;
@@ -203,7 +211,7 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
         values["gelu"] = std::int64_t{1};
         epilogue.gelu_in_kernel = any_applies(recipe.gelu_in_kernel, values);
         if (!(epilogue.gelu_in_kernel || any_applies(recipe.gelu, values)) || !(epilogue.math == fp32))
-            request.not_modelled("kernel " + recipe.name + " with GELU");
+            request.not_modelled("kernel " + recipe.name + " with GELU" + what_to_record(request));
     }
     if ((epilogue.gelu != nullptr || epilogue.relu) && (epilogue.addend.empty() || !is_bias))
         request.not_modelled("kernel " + recipe.name + " with GELU or RELU but no bias");
@@ -211,12 +219,12 @@ void choose_orders(const OpRequest& request, const GemmKernel& kernel, bool is_b
     if (epilogue.addend.empty()) return;
     if (is_bias) {
         const RecipeBias* bias = find_bias(recipe, values);
-        if (bias == nullptr) request.not_modelled("kernel " + recipe.name + " with a bias");
+        if (bias == nullptr) request.not_modelled("kernel " + recipe.name + " with a bias" + what_to_record(request));
         epilogue.bias = bias->add;
         return;
     }
     const RecipeAddend* addend = find_addend(recipe, values);
-    if (addend == nullptr) request.not_modelled("kernel " + recipe.name + " with an addend c");
+    if (addend == nullptr) request.not_modelled("kernel " + recipe.name + " with an addend c" + what_to_record(request));
     epilogue.orders = addend->orders;
     for (const RecipeAddend::Order order : addend->orders) {
         const bool alpha = order != RecipeAddend::Order::first_part || epilogue.alpha == 1;

@@ -315,6 +315,25 @@ TEST_CASE("products: a kernel with operands that it never has is refused") {
     CHECK(named_formats >= 9);
 }
 
+TEST_CASE("products: what is not known of an epilogue comes with what to record") {
+    const Tensor x = random(1, {4, 64}), w = random(2, {6, 64}), c = random(3, {6});
+    const auto refusal = [&](const std::string& kernel, Inputs in) {
+        in.emplace("x", x);
+        in.emplace("w", w);
+        OpRequest what = request("linear", std::move(in), "{}", kernel.starts_with("nvjet") ? "" : kernel);
+        if (what.kernel.empty()) what.kernel_names = {kernel};
+        try {
+            run(what);
+        } catch (const NotModelled& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    CHECK_THAT(refusal("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_gelubias_TNT", {{"bias", c}}), Catch::Matchers::Contains("record cuBLASLt's log line"));
+    CHECK_THAT(refusal("nvjet_sm90_tst_64x8_64x16_4x1_v_badd_splitK_TNT", {{"c", c}}), Catch::Matchers::Contains("record cuBLASLt's log line"));
+    CHECK_THAT(refusal("cublas.nvjet", {{"c", c}}), Catch::Matchers::Contains("record its kernel names"));
+}
+
 TEST_CASE("products: malformed requests are refused") {
     const Tensor a = random(1, {4, 40}), b = random(2, {40, 6}), c = random(3, {6});
     CHECK_THAT(failure(request("addmm", {{"a", a}, {"b", b}})), Catch::Matchers::Contains("missing input \"c\""));
