@@ -166,7 +166,6 @@ void add_info(CLI::App& app, Action& action) {
                     "unverified = inferred, no output was compared.\n"
                     "Examples:\n  bitreplay info gpus\n  bitreplay info instructions --gpu h200\n  bitreplay info --gpu a100\n");
     command->callback([options, command, &action] {
-        if (options->topic.empty()) refuse_in_vain(*command, {"--json"}, "without a topic");
         if (options->topic == "kernels" || options->topic == "formats") refuse_in_vain(*command, {"--gpu"}, "on " + options->topic);
         action = [options] { return run(*options); };
     });

@@ -53,7 +53,6 @@ void add_replay(CLI::App& app, Action& action) {
     command->add_flag("--quiet", options->quiet, "Print only what differs, and the verdict");
     command->footer("Example: bitreplay replay dump/manifest.json --stage q_proj --first 10\n");
     command->callback([options, command, &action] {
-        if (options->json == "-") refuse_in_vain(*command, {"--quiet"}, "with --json -");
         action = [options] { return run(*options); };
     });
 }

@@ -23,8 +23,17 @@ std::string name(const Check& check) { return one_line(check.output.empty() ? ch
 }  // namespace
 
 std::string one_line(std::string_view text) {
-    constexpr std::size_t longest = 8000;
-    return detail::printable(text, longest);
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        // Control characters: below a space, DEL, and U+0080 to U+009F, which UTF-8 begins with 0xC2.
+        const bool second = i > 0 && text[i - 1] == '\xC2' && byte >= 0x80 && byte < 0xA0;
+        if (byte < 0x20 || byte == 0x7F || second)
+            out += fmt::format("\\x{:02x}", byte);
+        else
+            out += text[i];
+    }
+    return out;
 }
 
 std::string show(const Format& format, std::uint64_t code) {

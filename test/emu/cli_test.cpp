@@ -112,7 +112,6 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
         {"replay " + cut + " --json=a --json b", 2, "--json was given twice"},
         {"explain " + product + " --op it --element 0,0 --element 1,1", 2, "--element was given twice"},
         {"gemm --gpu h200 --gpu a100 --kernel single_walk --synthetic 1 1 16", 2, "--gpu was given twice"},
-        {"replay " + cut + " --json - --quiet", 2, "--quiet: has no effect with --json -"},
         {"gemm --gpu h200 --kernel single_walk --synthetic 1 1 16 --first 3", 2, "--first: has no effect without --expect"},
         {"gemm --gpu h200 --kernel single_walk --synthetic 1 1 16 --x a b", 2, "--x: has no effect with --synthetic"},
         {"gemm --gpu h200 --kernel single_walk --x a b --w a b --x-seed 3", 2, "--x-seed: has no effect without --synthetic"},
@@ -121,7 +120,6 @@ TEST_CASE("cli: every mistake gets one line on stderr and exit code 2, missing m
         {"explain c --diff a b", 2, "manifest: has no effect with --diff"},
         {"explain " + product + " --element 0,0 --against-gpu a100 --terms", 2, "--terms: has no effect with --against"},
         {"info kernels --gpu h200", 2, "--gpu: has no effect on kernels"},
-        {"info --gpu h200 --json", 2, "--json: has no effect without a topic"},
         {"bench gemm --gpu h200 --param split_k=2", 2, "--param: has no effect without --kernel"},
         {"info --gpu nothing", 3, "unknown GPU"},
     };
@@ -138,13 +136,13 @@ TEST_CASE("cli: a manifest may come through a pipe, and names from it stay on on
     const auto folder = test::scratch("cli-pipe");
     const std::string text = R"({"bitreplay": 1, "gpu": "h200", "tensors": {"x": {"synthetic": "splitmix64-ih4", "seed": 1, "exp2": 0, "dtype": "bf16",
         "shape": [3, 64]}}, "ops": [{"id": "a\nb", "op": "unary", "in": {"x": "x"}, "params": {"fn": "silu"}, "expect": {"sha256": ")" + std::string(64, '0') +
-        "\"}}, {\"id\": \"c\\td\", \"op\": \"linear\", \"in\": {\"x\": \"x\", \"w\": \"x\"}, \"expect\": {\"sha256\": \"" + std::string(64, '0') + "\"}}]}";
+        "\"}}, {\"id\": \"ç\\td\", \"op\": \"linear\", \"in\": {\"x\": \"x\", \"w\": \"x\"}, \"expect\": {\"sha256\": \"" + std::string(64, '0') + "\"}}]}";
     const std::string path = write(folder / "m.json", text).string();
     for (const std::string& command : {"cat " + path + " | " + test::cli() + " replay /dev/stdin", test::cli() + " replay /dev/stdin < " + path}) {
         const auto result = test::run(command);
         CHECK(result.exit_code == 1);
         CHECK(lines(result.output) == 5);  // the check, its two digests, what is not modelled, the verdict
-        CHECK_THAT(result.output, Catch::Matchers::StartsWith("a\\x0ab ") && Catch::Matchers::Contains("c\\x09d ") && Catch::Matchers::Contains("no kernel was recorded"));
+        CHECK_THAT(result.output, Catch::Matchers::StartsWith("a\\x0ab ") && Catch::Matchers::Contains("ç\\x09d ") && Catch::Matchers::Contains("no kernel was recorded"));
     }
 }
 
