@@ -151,6 +151,16 @@ std::int32_t relative(std::int32_t exponent, std::int32_t top) noexcept {
     return std::max(exponent - top, simd::exponent_floor);
 }
 
+/// The kernels that pack such operands, or nullptr.
+const simd::PackKernels* kernels_for(const Codes& codes, const Format& unit, const WalkLayout& layout) noexcept {
+    const bool plain = codes.format == bf16 && unit == bf16 && codes.depth_stride == 1 && layout.identity;
+    return plain ? simd::pack_kernels() : nullptr;
+}
+
+const std::uint16_t* bf16_codes(const Codes& codes, std::int64_t vector) noexcept {
+    return reinterpret_cast<const std::uint16_t*>(codes.data) + vector * codes.stride;
+}
+
 /// A panel of bf16 vectors by the kernels: its largest exponent, or nothing where the panel is to be raised. `special`:
 /// [vectors], whether one holds a NaN or an infinity.
 std::optional<std::int32_t> pack_bf16(const simd::PackKernels& kernels,
@@ -166,7 +176,7 @@ std::optional<std::int32_t> pack_bf16(const simd::PackKernels& kernels,
     const std::uint16_t* columns[simd::panel_columns];
     int field = 1;
     for (std::size_t j = 0; j < vectors.size(); ++j) {
-        columns[j] = reinterpret_cast<const std::uint16_t*>(codes.data) + vectors[j] * codes.stride;
+        columns[j] = bf16_codes(codes, vectors[j]);
         const int largest = kernels.largest(columns[j], codes.depth) >> bf16.fraction_bits;
         special[j] = largest == 255 ? 1 : 0;
         if (largest == 255)
@@ -206,10 +216,21 @@ PackedRows::PackedRows(const Codes& codes,
       top_(vectors.size()),
       lift_(vectors.size()),
       special_(vectors.size()) {
+    const simd::PackKernels* const kernels = kernels_for(codes, unit, layout);
     const Decoder decode(codes.format, unit);
     parallel_for(std::ssize(vectors), 16, [&](std::int64_t begin, std::int64_t end) {
         Decoded row;
         for (std::int64_t i = begin; i < end; ++i) {
+            if (kernels != nullptr) {
+                const std::uint16_t* const source = bf16_codes(codes, vectors[static_cast<std::size_t>(i)]);
+                const int field = std::max(kernels->largest(source, depth_) >> bf16.fraction_bits, 1);
+                const std::int32_t top = field - bf16.bias();
+                if (field != 255 && lift_for(top, most_lift) == 0) {
+                    top_[static_cast<std::size_t>(i)] = top;
+                    kernels->row(source, depth_, top, values_.data() + i * depth_, scale_.data() + i * depth_);
+                    continue;
+                }
+            }
             decode(codes, vectors[static_cast<std::size_t>(i)], row);
             const std::int32_t lift = lift_for(row.top, most_lift);
             lift_[static_cast<std::size_t>(i)] = lift;
@@ -247,8 +268,7 @@ PackedColumns::PackedColumns(const Codes& codes,
     scale_ = Scratch<std::int8_t>(values_.size());
     top_.resize(static_cast<std::size_t>(panels));
     lift_.resize(top_.size());
-    const bool plain = codes.format == bf16 && unit == bf16 && codes.depth_stride == 1 && layout.identity;
-    const simd::PackKernels* const kernels = plain ? simd::pack_kernels() : nullptr;
+    const simd::PackKernels* const kernels = kernels_for(codes, unit, layout);
     const Decoder decode(codes.format, unit);
     parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
         // Kept: fresh pages for a panel's decoded columns would cost more than the decoding.

@@ -4,7 +4,7 @@ namespace bitreplay {
 
 #if defined(__x86_64__)
 namespace avx512 {
-const simd::PackKernels* pack_row() noexcept;
+const simd::PackKernels* pack_kernels() noexcept;
 }
 #endif
 
@@ -14,7 +14,7 @@ const PackKernels* pack_kernels() noexcept {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
-        return avx512::pack_row();
+        return avx512::pack_kernels();
 #endif
     return nullptr;
 }

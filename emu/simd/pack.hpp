@@ -8,6 +8,9 @@ namespace bitreplay::simd {
 struct PackKernels {
     /// The largest magnitude (code without its sign) of bf16 codes.
     std::uint16_t (*largest)(const std::uint16_t* codes, std::int64_t count) noexcept;
+    /// A row of finite bf16 codes as WalkTask::a and a_scale hold it; top: its largest exponent.
+    void (*row)(
+        const std::uint16_t* codes, std::int64_t depth, std::int32_t top, float* values, std::uint32_t* scale) noexcept;
     /// Sixteen columns of finite bf16 codes (`depth` each, 2-byte aligned) as WalkTask::b and b_scale hold them: values
     /// and scale are those of the first column, rows panel_columns apart; top: the panel's largest exponent.
     void (*columns)(const std::uint16_t* const* codes,

@@ -172,12 +172,12 @@ TEST_CASE("gemm kernels: long sums with tails equal the scalar definition") {
     CHECK(compared >= 10000);
 }
 
-TEST_CASE("gemm kernels: panels packed by kernels are those packed one number at a time") {
+TEST_CASE("gemm kernels: operands packed by kernels are those packed one number at a time") {
     if (simd::pack_kernels() == nullptr) return test::skip("this CPU has no AVX-512");
     const DotRule& rule = find_gpu("h200").dot_rule(parse_instruction("wgmma.m64n64k16.f32.bf16.bf16"));
     const simd::WalkShape shape = *walk_shape(rule, 16);
     test::Random random(303);
-    std::int64_t compared = 0, different = 0, special = 0;
+    std::int64_t compared = 0, compared_rows = 0, different = 0, special = 0;
     for (const std::string_view kind : test::gemm_kinds)
         for (const std::int64_t k : {16, 32, 48, 336}) {
             const std::int64_t n = 131;
@@ -205,12 +205,29 @@ TEST_CASE("gemm kernels: panels packed by kernels are those packed one number at
                                          : 0;
                     }
             }
+            const PackedRows got_rows(rows_of(w), bf16, layout, cols, simd::row_lift),
+                want_rows(across, bf16, layout, cols, simd::row_lift);
+            for (std::int64_t j = 0; j < n; ++j) {
+                different += *got_rows.top(j) != *want_rows.top(j) || *got_rows.lift(j) != *want_rows.lift(j) ||
+                                     got_rows.special(j) != want_rows.special(j)
+                                 ? 1
+                                 : 0;
+                for (std::int64_t i = 0; i < k; ++i) {
+                    ++compared_rows;
+                    different += std::bit_cast<std::uint32_t>(got_rows.values(j)[i]) !=
+                                             std::bit_cast<std::uint32_t>(want_rows.values(j)[i]) ||
+                                         got_rows.scale(j)[i] != want_rows.scale(j)[i]
+                                     ? 1
+                                     : 0;
+                }
+            }
             for (std::int64_t j = 0; j < n; ++j) {
                 special += got.special(j) ? 1 : 0;
                 different += got.special(j) != want.special(j) ? 1 : 0;
             }
         }
     CHECK(compared == static_cast<std::int64_t>(test::gemm_kinds.size()) * (16 + 32 + 48 + 336) * (64 + 64 + 16));
+    CHECK(compared_rows == static_cast<std::int64_t>(test::gemm_kinds.size()) * (16 + 32 + 48 + 336) * 131);
     CHECK(special > 50);
     CHECK(different == 0);
 }
