@@ -186,8 +186,8 @@ void segment_bound(const FilterTask& task, const FilterState& state, std::int64_
             });
             // 16-bit lanes. n(J + i) <= #{r_a > j} + #{r_b > J + i - j} for every j: the better of two j near the best,
             // `split` and the next. Entry 0 of a table counts everything, entry i what is deeper than i - 1. Where
-            // J >= 0, all indices are those of entries: -1 <= split <= J, and a larger rest counts no fewer as the
-            // last.
+            // J >= 0, all indices are those of entries: -1 <= split <= J, and what reads an earlier entry than its own
+            // counts no fewer.
             const I both = _mm512_packs_epi32(deep[0], deep[1]);
             const I half = _mm512_min_epi16(_mm512_srai_epi16(sum(both, middle), 1), both);
             const I split = _mm512_max_epi16(_mm512_min_epi16(half, words(simd::depth_levels - 3)), words(-1));
