@@ -1,8 +1,6 @@
 #pragma once
 // Private: how a replay says what is wrong with its input, and the checks that need no values.
 
-#include <new>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,19 +16,7 @@ namespace bitreplay::detail {
 /// Runs a function on behalf of an op; what it throws then names the manifest and the op.
 template <class Function>
 auto about(const Manifest& manifest, const ManifestOp& op, const Function& function) {
-    const std::string place = "op " + op.id;
-    try {
-        return function();
-    } catch (const FileError&) {
-        throw;
-    } catch (const InputError& error) {
-        const std::string what = error.what();
-        fail_manifest(manifest, what.starts_with(place) ? what : place + ": " + what);
-    } catch (const std::bad_alloc&) {
-        fail_manifest(manifest, place + ": out of memory");
-    } catch (const std::length_error&) {  // of a vector
-        fail_manifest(manifest, place + ": out of memory");
-    }
+    return placed(manifest.path.string(), "op " + op.id, function);
 }
 
 /// The same for what is expected of an output ("" for the only one); to be run inside about().

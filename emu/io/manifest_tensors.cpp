@@ -1,7 +1,6 @@
 #include "emu/io/manifest_tensors.hpp"
 
 #include <cstring>
-#include <new>
 
 #include "emu/io/synthetic.hpp"
 #include "formats/error.hpp"
@@ -72,16 +71,7 @@ Outline ManifestTensors::outline(const std::string& name) {
 }
 
 Tensor ManifestTensors::named(const std::string& name, const std::function<Tensor()>& read) const {
-    const std::string prefix = manifest_.path.string() + ": /tensors/" + name + ": ";
-    try {
-        return read();
-    } catch (const FileError&) {
-        throw;
-    } catch (const InputError& error) {
-        throw FileError(prefix + error.what());
-    } catch (const std::bad_alloc&) {
-        throw FileError(prefix + "out of memory");
-    }
+    return placed(manifest_.path.string(), "/tensors/" + name, read);
 }
 
 void ManifestTensors::close_checkpoints() {
