@@ -56,10 +56,7 @@ void describe(const std::uint16_t* codes, std::int64_t size, int block, FilterSe
         even = _mm512_fmadd_ps(Simd::mul(x, x), weight_even, even);
         odd = _mm512_fmadd_ps(Simd::mul(y, y), weight_odd, odd);
     }
-    alignas(64) std::uint16_t fields[32];
-    Simd::store(reinterpret_cast<std::int32_t*>(fields), largest);
-    int top = 1;
-    for (const int field : fields) top = field > top ? field : top;
+    const int fields = largest_word(largest), top = fields > 1 ? fields : 1;
     out.top_field = top;
     out.count = count;
     out.unfit = subnormal != 0 || top > 127 + simd::filter_exponent;

@@ -4,6 +4,12 @@
 namespace bitreplay::BITREPLAY_ISA {
 namespace {
 
+/// The largest of 32 unsigned words.
+BITREPLAY_INLINE inline int largest_word(I words) {
+    return _mm512_reduce_max_epi32(
+        _mm512_max_epu16(Simd::template shift_right<16>(words), Simd::band(words, constant(0xFFFF))));
+}
+
 std::uint16_t largest_magnitude(const std::uint16_t* codes, std::int64_t count) noexcept {
     const I magnitude = _mm512_set1_epi16(0x7FFF);
     I most = constant(0);
@@ -11,8 +17,7 @@ std::uint16_t largest_magnitude(const std::uint16_t* codes, std::int64_t count) 
         const __mmask32 valid = count - k < 32 ? (1U << (count - k)) - 1 : ~0U;
         most = _mm512_max_epu16(most, Simd::band(_mm512_maskz_loadu_epi16(valid, codes + k), magnitude));
     }
-    const I both = _mm512_max_epu16(Simd::template shift_right<16>(most), Simd::band(most, constant(0xFFFF)));
-    return static_cast<std::uint16_t>(_mm512_reduce_max_epi32(both));
+    return static_cast<std::uint16_t>(largest_word(most));
 }
 
 /// Exponents, relative to the largest, of bf16 codes in the upper halves of words; bias: 127 + the largest.
