@@ -191,39 +191,33 @@ TEST_CASE("gemm kernels: operands packed by kernels are those packed one number 
             // Read across, columns are not for the kernels.
             const Codes across{turned.bytes().data(), bf16, n, k, 1, n};
             const PackedColumns want(across, bf16, layout, cols, simd::operand_lift);
+            const auto expect = [&](bool equal) { different += equal ? 0 : 1; };
+            const auto same_number = [](float value, auto scale, float other_value, auto other_scale) {
+                return std::bit_cast<std::uint32_t>(value) == std::bit_cast<std::uint32_t>(other_value) &&
+                       scale == other_scale;
+            };
             for (std::int64_t panel = 0; panel < got.panels(); ++panel) {
-                different += got.top(panel) != want.top(panel) || got.lift(panel) != want.lift(panel) ? 1 : 0;
+                expect(got.top(panel) == want.top(panel) && got.lift(panel) == want.lift(panel));
                 const auto filled = simd::columns_read(static_cast<int>(std::min<std::int64_t>(64, n - panel * 64)));
                 for (std::int64_t i = 0; i < k; ++i)
-                    for (std::int64_t j = 0; j < filled; ++j) {
+                    for (std::int64_t j = 0; j < filled; ++j, ++compared) {
                         const std::int64_t at = i * simd::panel_columns + j;
-                        ++compared;
-                        different += std::bit_cast<std::uint32_t>(got.values(panel)[at]) !=
-                                                 std::bit_cast<std::uint32_t>(want.values(panel)[at]) ||
-                                             got.scale(panel)[at] != want.scale(panel)[at]
-                                         ? 1
-                                         : 0;
+                        expect(same_number(got.values(panel)[at],
+                                           got.scale(panel)[at],
+                                           want.values(panel)[at],
+                                           want.scale(panel)[at]));
                     }
             }
             const PackedRows got_rows(rows_of(w), bf16, layout, cols, simd::row_lift),
                 want_rows(across, bf16, layout, cols, simd::row_lift);
             for (std::int64_t j = 0; j < n; ++j) {
-                different += *got_rows.top(j) != *want_rows.top(j) || *got_rows.lift(j) != *want_rows.lift(j) ||
-                                     got_rows.special(j) != want_rows.special(j)
-                                 ? 1
-                                 : 0;
-                for (std::int64_t i = 0; i < k; ++i) {
-                    ++compared_rows;
-                    different += std::bit_cast<std::uint32_t>(got_rows.values(j)[i]) !=
-                                             std::bit_cast<std::uint32_t>(want_rows.values(j)[i]) ||
-                                         got_rows.scale(j)[i] != want_rows.scale(j)[i]
-                                     ? 1
-                                     : 0;
-                }
-            }
-            for (std::int64_t j = 0; j < n; ++j) {
+                expect(*got_rows.top(j) == *want_rows.top(j) && *got_rows.lift(j) == *want_rows.lift(j));
+                expect(got_rows.special(j) == want_rows.special(j));
+                for (std::int64_t i = 0; i < k; ++i, ++compared_rows)
+                    expect(same_number(
+                        got_rows.values(j)[i], got_rows.scale(j)[i], want_rows.values(j)[i], want_rows.scale(j)[i]));
                 special += got.special(j) ? 1 : 0;
-                different += got.special(j) != want.special(j) ? 1 : 0;
+                expect(got.special(j) == want.special(j));
             }
         }
     CHECK(compared == static_cast<std::int64_t>(test::gemm_kinds.size()) * (16 + 32 + 48 + 336) * (64 + 64 + 16));
