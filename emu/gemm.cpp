@@ -64,7 +64,6 @@ public:
     }
 
 private:
-
     const GemmTask& task_;
     std::span<const Operand> a_, b_;
     SumObserver* observer_;

@@ -8,7 +8,8 @@ namespace bitreplay {
 
 /// What cuBLASLt logged of one matrix product, by field: algoId, tile, stages, numSplitsK, reductionScheme,
 /// customOption, clusterShape, ... of `algo=[...]` and computeType, epilogue, fastAccumulationFlag, ... of
-/// `computeDesc=[...]`; types: the letters in the name of the call, TST of [cublasLtTSTMatmul]. A field that the library leaves out (no split, option 0) is absent.
+/// `computeDesc=[...]`; types: the letters in the name of the call, TST of [cublasLtTSTMatmul]. A field that the library
+/// leaves out (no split, option 0) is absent.
 using CublasLtFields = std::map<std::string, std::string>;
 
 /// Reads one line of the log (CUBLASLT_LOG_LEVEL=5): a whole line, or only the fields ("algoId=66 tile=TILE_64x16

@@ -52,9 +52,7 @@ void add_replay(CLI::App& app, Action& action) {
     command->add_option("--json", options->json, "Also write the report as JSON to this file ('-': to stdout instead of the text)");
     command->add_flag("--quiet", options->quiet, "Print only what differs, and the verdict");
     command->footer("Example: bitreplay replay dump/manifest.json --stage q_proj --first 10\n");
-    command->callback([options, command, &action] {
-        action = [options] { return run(*options); };
-    });
+    command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 
 }  // namespace bitreplay::tools

@@ -29,7 +29,7 @@ std::string one_line(std::string_view text) {
         // Control characters: below a space, DEL, and U+0080 to U+009F, which UTF-8 begins with 0xC2.
         const bool second = i > 0 && text[i - 1] == '\xC2' && byte >= 0x80 && byte < 0xA0;
         if (byte < 0x20 || byte == 0x7F || second)
-            out += fmt::format("\\x{:02x}", byte);
+            out += detail::printable(text.substr(i, 1));
         else
             out += text[i];
     }

@@ -7,7 +7,7 @@
 
 namespace bitreplay::tools {
 
-/// Names and reasons from a manifest as part of one line: control and non-ASCII bytes become \xNN.
+/// Names and reasons from a manifest as part of one line: bytes of control characters become \xNN.
 std::string one_line(std::string_view text);
 /// The values of --param NAME=VALUE: JSON where that parses (numbers, true, false) and words otherwise. InputError for a
 /// pair without a name.
